@@ -32,7 +32,7 @@ use crate::sys::{KernelMap, KernelProgram, MapDefinition, MapType, errno};
 use crate::system::{System, TypedHash};
 pub(crate) use file::{is_kept, keep_file, kept_file};
 use flows::FlowTables;
-pub(crate) use spare::{is_prepared, take_over};
+pub(crate) use spare::{ReusedMaps, is_prepared, reusable, take_over};
 pub(crate) use written::{WrittenTable, WrittenTables};
 
 /// The map with the generation's own artifact file, for names and comparisons.
@@ -153,18 +153,26 @@ impl GenerationSource<'_> {
     }
 }
 
-/// Makes a generation and pins it under `next`. No hook uses it yet.
+/// Makes a generation and pins it under `next`, apart from the maps of the spare that it reuses. No hook uses it yet.
 pub(crate) fn load(
     objects: &ObjectSource<'_>,
     record: &mut EnforcementRecord,
     source: &GenerationSource<'_>,
+    mut reused: ReusedMaps,
 ) -> Result<LoadedGeneration, Error> {
     let ObjectSource { system, pins, .. } = *objects;
     let mut maps = shared_maps(objects, record, source)?;
     let shared = maps.keys().filter_map(|name| Some((name.clone(), *record.shared.get(name)?))).collect();
     let flows = FlowTables::new(system, record, &maps)?;
     for image in source.images().filter(|image| !is_shared(image.name)) {
-        maps.insert(image.name.name().to_owned(), own(system, pins, image, source, &flows)?);
+        let map = match reused.remove(&image.name) {
+            Some(map) => {
+                spare::renew(system, source, image, &map, Some(number_of(system, &map)?), &flows)?;
+                map
+            }
+            None => own(system, pins, image, source, &flows)?,
+        };
+        maps.insert(image.name.name().to_owned(), map);
     }
     let programs = programs(system, source, &maps)?;
     for (side, program) in ProgramSide::BOTH.into_iter().zip(&programs) {

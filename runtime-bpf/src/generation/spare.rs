@@ -13,7 +13,7 @@
 //! spare with other programs, maps of other shapes or other shared maps is not used. Tests:
 //! `runtime-bpf/tests/enforce/spare.rs`, and the faults in `runtime-bpf/tests/enforce/faults.rs`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use weir_artifact::layout::MapName;
 use weir_artifact::map_image::MapImage;
@@ -21,7 +21,7 @@ use weir_ebpf::vm::MapKind;
 
 use super::file::keep_file;
 use super::flows::FlowTables;
-use super::written::{TableDifference, WrittenTable};
+use super::written::{TableDifference, WrittenTable, WrittenTables};
 use super::{
     Entry, FILE, GenerationSource, LoadedGeneration, ObjectSource, configured, definition, is_shared, number_of, open,
     shared_maps, write,
@@ -32,6 +32,9 @@ use crate::record::{EnforcementRecord, KernelGeneration, SinglePods};
 use crate::runtime::of;
 use crate::sys::{KernelMap, MapDefinition};
 use crate::system::System;
+
+/// Maps of a spare that new programs can use, by name.
+pub(crate) type ReusedMaps = BTreeMap<MapName, KernelMap>;
 
 /// A spare into which a generation can be written.
 struct UsableSpare {
@@ -80,17 +83,7 @@ pub(crate) fn take_over(
     let Some(UsableSpare { spare, mut loaded, flows }) = usable(objects, record, source)? else { return Ok(None) };
     let images = source.images().filter(|image| !is_shared(image.name));
     for (image, map) in images.filter_map(|image| Some((image, loaded.map(image.name)?))) {
-        let number = spare.maps.get(image.name.name()).copied();
-        match source.written_to(image.name).zip(number) {
-            Some((written, number)) => {
-                match written.take(number) {
-                    Some(table) => write_difference(system, source, image, map, &table)?,
-                    None => rewrite(system, source, image, map, &flows)?,
-                }
-                written.put(number, WrittenTable::new(image.entries.clone()));
-            }
-            None => rewrite(system, source, image, map, &flows)?,
-        }
+        renew(system, source, image, map, spare.maps.get(image.name.name()).copied(), &flows)?;
     }
     let file = keep_file(system, pins, (source.artifact, source.file), loaded.maps.remove(FILE))?;
     let number = number_of(system, &file)?;
@@ -101,6 +94,31 @@ pub(crate) fn take_over(
     let (digest, pods) = (digest.clone(), SinglePods::default());
     loaded.generation = KernelGeneration { epoch, digest, keep, stamp, maps, patched: false, pods, ..spare };
     Ok(Some(loaded))
+}
+
+/// Large tables of the record's spare that new programs can use, by name.
+///
+/// Problem: to load other programs takes the kernel some tens of milliseconds, and to write a hundred thousand entries
+/// into a new table as much again. Nearly always, the tables that other programs need have the same form.
+/// The content of these tables is known, so only a difference is written. Their pins stay where they are, as in
+/// [`take_over`]; the spare's programs and other maps lose theirs after the switch.
+pub(crate) fn reusable(
+    objects: &ObjectSource<'_>,
+    record: &EnforcementRecord,
+    source: &GenerationSource<'_>,
+) -> Result<ReusedMaps, Error> {
+    let (Some(spare), Some(written)) = (&record.spare, source.written) else { return Ok(ReusedMaps::new()) };
+    let Some(mut loaded) = open(objects, record, spare, Age::Old)? else { return Ok(ReusedMaps::new()) };
+    let is_known = |image: &&MapImage| {
+        let number = spare.maps.get(image.name.name()).filter(|_| WrittenTables::is_kept(image.name));
+        number.is_some_and(|number| written.get(*number).is_some())
+    };
+    let known = source.images().filter(is_known);
+    let fitting = known.filter_map(|image| {
+        let map = loaded.maps.remove(image.name.name())?;
+        fits(source, image, map.definition()).then_some((image.name, map))
+    });
+    Ok(fitting.collect())
 }
 
 /// Whether the spare has the maps that the generation needs: hashes and tries with room for its entries, all others of
@@ -154,7 +172,27 @@ fn fits(source: &GenerationSource<'_>, image: &MapImage, there: MapDefinition) -
     }
 }
 
-/// Gives a map of the spare the content of the new generation.
+/// Gives a map of the spare the content of the new generation: by the difference, if its content is known.
+pub(super) fn renew(
+    system: &System,
+    source: &GenerationSource<'_>,
+    image: &MapImage,
+    map: &KernelMap,
+    number: Option<u32>,
+    flows: &FlowTables,
+) -> Result<(), Error> {
+    let Some((written, number)) = source.written_to(image.name).zip(number) else {
+        return rewrite(system, source, image, map, flows);
+    };
+    match written.take(number) {
+        Some(table) => write_difference(system, source, image, map, &table)?,
+        None => rewrite(system, source, image, map, flows)?,
+    }
+    written.put(number, WrittenTable::new(image.entries.clone()));
+    Ok(())
+}
+
+/// Gives a map of the spare the content of the new generation, whatever it has.
 fn rewrite(
     system: &System,
     source: &GenerationSource<'_>,

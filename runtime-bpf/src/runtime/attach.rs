@@ -12,7 +12,8 @@ use super::hook_move::FEW;
 use super::reconcile::Reconciled;
 use super::{EdgeFailure, PinAccess, Runtime, UplinkState};
 use crate::error::{Doing as _, Error, Failure, StateAfterFailure};
-use crate::generation::{self, GenerationSource, LoadedGeneration, flows};
+use crate::generation::{self, GenerationSource, LoadedGeneration, ReusedMaps, flows};
+use crate::pins::Age;
 use crate::point::{self, HookKind, HookNeighbour, ProgramSide};
 use crate::record::{EnforcedEndpoint, EnforcedEndpoints, EnforcementRecord, KernelGeneration, Uplink};
 use crate::sys::netlink::HostInterface;
@@ -429,7 +430,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Makes the next generation from the spare, if that is possible, or anew.
+    /// Makes the next generation from the spare, or from its tables and other programs, if that is possible; else anew.
     pub(super) fn make(
         &self,
         record: &mut EnforcementRecord,
@@ -440,12 +441,31 @@ impl Runtime {
             record.spare = None;
             return Ok(next);
         }
+        let reused = generation::reusable(&self.objects(), record, source).unwrap_or_default();
+        if !reused.is_empty() {
+            if let Ok(next) = generation::load(&self.objects(), record, source, reused) {
+                record.spare = None;
+                return Ok(next);
+            }
+            self.remove_unfinished(source)?;
+        }
         // First, so that there are never the maps of three generations. The record is not written yet, because it already
         // has the new endpoints. A process that dies here leaves a spare without pins, which the next one drops.
         if let Some(spare) = record.spare.take() {
             self.remove_spare(&spare)?;
         }
-        generation::load(&self.objects(), record, source)
+        generation::load(&self.objects(), record, source, ReusedMaps::new())
+    }
+
+    /// Removes the pins of a generation that could not be made.
+    fn remove_unfinished(&self, source: &GenerationSource<'_>) -> Result<(), Error> {
+        let maps = source.artifact.maps.iter().map(|image| image.name.name()).chain([generation::FILE]);
+        let maps = maps.map(|name| self.pins.map(Age::Next, name));
+        let programs = ProgramSide::BOTH.map(|side| self.pins.program(Age::Next, side));
+        for path in maps.chain(programs).chain([self.pins.edge_program(Age::Next)]) {
+            self.system.unpin(&path).doing(format!("remove {}", path.display()))?;
+        }
+        Ok(())
     }
 
     /// The programs are in place: removes endpoints that leave, and new ones that none of them reached.

@@ -362,15 +362,32 @@ fn pins_that_cannot_be_exchanged_survive_a_fault_at_every_rename() {
     assert!(felt > 40, "{felt}");
 }
 
-/// The agent holds its links, and knows the pins: a switch makes other operations than that of a command. A fault at each
-/// of them leaves one of the two generations in force, and the same agent's next switch succeeds.
 #[test]
 fn an_agents_switch_survives_every_fault() {
+    let ports = [80, 84];
+    agents_switch_with_faults(&ports, &ports.map(|port| only_ports(port, Making::InSpare)));
+}
+
+/// The programs of three generations differ, so each switch loads programs, on tables of the spare.
+#[test]
+fn an_agents_switch_to_other_programs_survives_every_fault() {
+    let ports = [80, 84, 88];
+    let others = [0, 70, 140].map(|count| (7000..).step_by(2).take(count));
+    let made = std::iter::zip(ports, others).map(|(port, others)| {
+        let allowed = [port, BOTH].into_iter().chain(others).map(|it| format!("{{port: {it}}}"));
+        let from = "from: [{podSelector: {matchLabels: {pod: p0}}}]";
+        let rules = format!("ingress: [{{{from}, ports: [{}]}}]", allowed.collect::<Vec<_>>().join(", "));
+        agents_artifact(&cluster(2, &policy(1, "Ingress", &rules)))
+    });
+    agents_switch_with_faults(&ports, &made.collect::<Vec<_>>());
+}
+
+/// The agent holds its links, and knows the pins: a switch makes other operations than that of a command. A fault at each
+/// of them leaves one of two generations in force, and the same agent's next switch succeeds.
+fn agents_switch_with_faults(ports: &[u16], made: &[Made]) {
     skip!(unless possible());
     let node = Node::new(Layout::Routed, 2);
-    let ports = [80, 84];
     ports.iter().chain([&BOTH]).for_each(|port| serve(&node, 1, *port));
-    let made = ports.map(|port| only_ports(port, Making::InSpare));
     // The number of operations since the watch began, and the place that fails.
     let (asked, failing) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(usize::MAX)));
     let (count, place) = (Arc::clone(&asked), Arc::clone(&failing));
@@ -385,7 +402,7 @@ fn an_agents_switch_survives_every_fault() {
     });
     let switch = |turn: usize| {
         let endpoints = vec![("default/p1".to_owned(), node.interface(1))];
-        let request = Request { endpoints, way: Some(HookKind::Tcx), ..request(&made[turn % 2]) };
+        let request = Request { endpoints, way: Some(HookKind::Tcx), ..request(&made[turn % made.len()]) };
         node.here(|| runtime.attach(&request).and_then(|_| runtime.separate()).and_then(|()| runtime.reap()))
     };
     (0..4).for_each(|turn| switch(turn).unwrap());
@@ -396,7 +413,7 @@ fn an_agents_switch_survives_every_fault() {
         let result = switch(turn);
         let is_felt = asked.load(Ordering::Relaxed) > nth;
         failing.store(usize::MAX, Ordering::Relaxed);
-        let port = ports[turn % 2];
+        let port = ports[turn % ports.len()];
         match result {
             Ok(()) => assert!(reaches(&node, port), "it said that it is in force: {nth}"),
             Err(_) => assert!(reaches(&node, BOTH), "both allow it: {nth}"),

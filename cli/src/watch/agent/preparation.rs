@@ -14,8 +14,10 @@ use weir_artifact::Artifact;
 use super::{NodeAgent, Value};
 use crate::watch::enforce::{Enforce, Installed};
 
-/// How long no generation must have been needed since the last one. An edit a moment later finds the copy.
+/// How long no generation must have been needed since one with other programs. An edit a moment later finds the copy.
 pub(super) const QUIET_BEFORE: Duration = Duration::from_millis(200);
+/// The same since one with the same programs: nearly always, the copy is there, and to find that out costs CPU time.
+const QUIET_IF_SAME: Duration = Duration::from_secs(1);
 /// The same since the last one from scratch. At a start, lists that come late need several, with other programs.
 pub(super) const QUIET_AFTER_WHOLE: Duration = Duration::from_secs(1);
 /// The time after which the agent looks again whether the budget allows it: the budget is spent on looking, too.
@@ -44,7 +46,7 @@ impl<E: Enforce> NodeAgent<E> {
         if is_whole {
             self.preparation.earliest = Some(now + QUIET_AFTER_WHOLE);
         }
-        let quiet = now + QUIET_BEFORE;
+        let quiet = now + if self.compile.last.has_taken_programs() { QUIET_IF_SAME } else { QUIET_BEFORE };
         let due = self.preparation.earliest.map_or(quiet, |earliest| earliest.max(quiet));
         // Programs of the generation before may still run where this one could not be installed. Then the next change
         // drops every spare.
