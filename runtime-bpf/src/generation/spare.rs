@@ -8,9 +8,11 @@
 //! generation has the spare's code, its content is written into the spare's maps, and the switch is the usual one.
 //! Packets pay nothing for this, because the programs are the same as without it.
 //!
+//! Other programs need another load, but most of their tables have the same form ([`reusable`]).
+//!
 //! Invariants: of a spare, only content that this process has written is known ([`super::written`]); a process that
-//! died may leave anything there. Unknown arrays are written whole; unknown hashes and tries are read and compared. A
-//! spare with other programs, maps of other shapes or other shared maps is not used. Tests:
+//! died may leave anything there. Unknown arrays are written whole; unknown hashes and tries are read and compared.
+//! Programs of a spare with maps of other shapes or other shared maps are not used. Tests:
 //! `runtime-bpf/tests/enforce/spare.rs`, and the faults in `runtime-bpf/tests/enforce/faults.rs`.
 
 use std::collections::{BTreeMap, HashMap};
@@ -96,12 +98,10 @@ pub(crate) fn take_over(
     Ok(Some(loaded))
 }
 
-/// Large tables of the record's spare that new programs can use, by name.
+/// Tables of the record's spare for a generation with other programs: those of the right form, whose content is known.
 ///
-/// Problem: to load other programs takes the kernel some tens of milliseconds, and to write a hundred thousand entries
-/// into a new table as much again. Nearly always, the tables that other programs need have the same form.
-/// The content of these tables is known, so only a difference is written. Their pins stay where they are, as in
-/// [`take_over`]; the spare's programs and other maps lose theirs after the switch.
+/// To write a hundred thousand entries into a new table takes as long as to load programs. The pins of these tables
+/// stay where they are, as in [`take_over`]; the spare's programs and other maps lose theirs after the switch.
 pub(crate) fn reusable(
     objects: &ObjectSource<'_>,
     record: &EnforcementRecord,
