@@ -111,7 +111,7 @@ pub(crate) fn reusable(
     let Some(mut loaded) = open(objects, record, spare, Age::Old)? else { return Ok(ReusedMaps::new()) };
     let is_known = |image: &&MapImage| {
         let number = spare.maps.get(image.name.name()).filter(|_| WrittenTables::is_kept(image.name));
-        number.is_some_and(|number| written.get(*number).is_some())
+        number.is_some_and(|number| written.has(*number))
     };
     let known = source.images().filter(is_known);
     let fitting = known.filter_map(|image| {

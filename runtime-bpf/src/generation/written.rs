@@ -119,6 +119,11 @@ impl WrittenTables {
         self.with(|tables| kept.all(|map| tables.contains_key(map)))
     }
 
+    /// Whether the content of a map is known.
+    pub(crate) fn has(&self, map: u32) -> bool {
+        self.with(|tables| tables.contains_key(&map))
+    }
+
     /// The content of a table. It is forgotten until [`Self::put`], because it is about to change.
     pub(crate) fn take(&self, map: u32) -> Option<WrittenTable> {
         self.with(|tables| tables.remove(&map))

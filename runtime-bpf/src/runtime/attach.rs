@@ -441,16 +441,20 @@ impl Runtime {
             record.spare = None;
             return Ok(next);
         }
+        // First the rest of the spare, so that there are never the maps of three generations. The record is not written
+        // yet, because it already has the new endpoints. A process that dies here leaves a spare without pins, which the
+        // next one drops.
         let reused = generation::reusable(&self.objects(), record, source).unwrap_or_default();
-        if !reused.is_empty() {
+        if let Some(spare) = record.spare.as_ref().filter(|_| !reused.is_empty()) {
+            let mut rest = spare.clone();
+            rest.maps.retain(|name, _| !reused.keys().any(|it| it.name() == name));
+            self.remove_spare(&rest)?;
             if let Ok(next) = generation::load(&self.objects(), record, source, reused) {
                 record.spare = None;
                 return Ok(next);
             }
             self.remove_unfinished(source)?;
         }
-        // First, so that there are never the maps of three generations. The record is not written yet, because it already
-        // has the new endpoints. A process that dies here leaves a spare without pins, which the next one drops.
         if let Some(spare) = record.spare.take() {
             self.remove_spare(&spare)?;
         }

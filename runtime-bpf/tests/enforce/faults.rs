@@ -365,12 +365,21 @@ fn pins_that_cannot_be_exchanged_survive_a_fault_at_every_rename() {
 #[test]
 fn an_agents_switch_survives_every_fault() {
     let ports = [80, 84];
-    agents_switch_with_faults(&ports, &ports.map(|port| only_ports(port, Making::InSpare)));
+    agents_switch_with_faults(&ports, &ports.map(|port| only_ports(port, Making::InSpare)), false);
 }
 
 /// The programs of three generations differ, so each switch loads programs, on tables of the spare.
 #[test]
 fn an_agents_switch_to_other_programs_survives_every_fault() {
+    agents_switch_to_other_programs_with_faults(false);
+}
+
+#[test]
+fn an_agents_switch_to_other_programs_survives_death_at_every_operation() {
+    agents_switch_to_other_programs_with_faults(true);
+}
+
+fn agents_switch_to_other_programs_with_faults(dies: bool) {
     let ports = [80, 84, 88];
     let others = [0, 70, 140].map(|count| (7000..).step_by(2).take(count));
     let made = std::iter::zip(ports, others).map(|(port, others)| {
@@ -379,51 +388,66 @@ fn an_agents_switch_to_other_programs_survives_every_fault() {
         let rules = format!("ingress: [{{{from}, ports: [{}]}}]", allowed.collect::<Vec<_>>().join(", "));
         agents_artifact(&cluster(2, &policy(1, "Ingress", &rules)))
     });
-    agents_switch_with_faults(&ports, &made.collect::<Vec<_>>());
+    agents_switch_with_faults(&ports, &made.collect::<Vec<_>>(), dies);
 }
 
 /// The agent holds its links, and knows the pins: a switch makes other operations than that of a command. A fault at each
-/// of them leaves one of two generations in force, and the same agent's next switch succeeds.
-fn agents_switch_with_faults(ports: &[u16], made: &[Made]) {
+/// of them leaves one of two generations in force, and the next switch succeeds: that of the same agent, or of the next
+/// one if it died.
+fn agents_switch_with_faults(ports: &[u16], made: &[Made], dies: bool) {
     skip!(unless possible());
     let node = Node::new(Layout::Routed, 2);
     ports.iter().chain([&BOTH]).for_each(|port| serve(&node, 1, *port));
     // The number of operations since the watch began, and the place that fails.
     let (asked, failing) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(usize::MAX)));
-    let (count, place) = (Arc::clone(&asked), Arc::clone(&failing));
-    let faults = move |operation: Operation| {
-        let number = count.fetch_add(1, Ordering::Relaxed);
-        let answers = errnos(operation);
-        (number == place.load(Ordering::Relaxed)).then(|| answers[number % answers.len()])
+    let start = || {
+        let (count, place) = (Arc::clone(&asked), Arc::clone(&failing));
+        let faults = move |operation: Operation| {
+            let (number, place) = (count.fetch_add(1, Ordering::Relaxed), place.load(Ordering::Relaxed));
+            let answers = errnos(operation);
+            (number == place || dies && number > place).then(|| answers[number % answers.len()])
+        };
+        node.here(|| {
+            let system = System::with_faults(Box::new(faults)).unwrap();
+            Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap().without_grace().keeping().unwrap()
+        })
     };
-    let runtime = node.here(|| {
-        let system = System::with_faults(Box::new(faults)).unwrap();
-        Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap().without_grace().keeping().unwrap()
-    });
-    let switch = |turn: usize| {
+    let switch = |runtime: &Runtime, turn: usize| {
         let endpoints = vec![("default/p1".to_owned(), node.interface(1))];
         let request = Request { endpoints, way: Some(HookKind::Tcx), ..request(&made[turn % made.len()]) };
         node.here(|| runtime.attach(&request).and_then(|_| runtime.separate()).and_then(|()| runtime.reap()))
     };
-    (0..4).for_each(|turn| switch(turn).unwrap());
+    let mut runtime = start();
+    (0..4).for_each(|turn| switch(&runtime, turn).unwrap());
     let (mut turn, mut failed, mut nth) = (4, 0, 0);
     loop {
         asked.store(0, Ordering::Relaxed);
         failing.store(nth, Ordering::Relaxed);
-        let result = switch(turn);
+        let result = switch(&runtime, turn);
         let is_felt = asked.load(Ordering::Relaxed) > nth;
         failing.store(usize::MAX, Ordering::Relaxed);
         let port = ports[turn % ports.len()];
         match result {
-            Ok(()) => assert!(reaches(&node, port), "it said that it is in force: {nth}"),
-            Err(_) => assert!(reaches(&node, BOTH), "both allow it: {nth}"),
+            Ok(()) if !dies => assert!(reaches(&node, port), "it said that it is in force: {nth}"),
+            _ => assert!(reaches(&node, BOTH), "both allow it: {nth}"),
         }
         failed += usize::from(result.is_err());
-        switch(turn).unwrap_or_else(|error| panic!("place {nth}: {error}"));
+        if dies {
+            drop(runtime);
+            runtime = start();
+        }
+        switch(&runtime, turn).unwrap_or_else(|error| panic!("place {nth}: {error}"));
         assert!(reaches(&node, port), "after place {nth}");
         all_is_well(&node, &format!("place {nth}"));
         if !is_felt {
             break;
+        }
+        if dies {
+            // A new agent knows the content of its tables after these.
+            (0..made.len()).for_each(|_| {
+                turn += 1;
+                switch(&runtime, turn).unwrap();
+            });
         }
         (turn, nth) = (turn + 1, nth + stride());
     }
