@@ -192,7 +192,7 @@ pub(super) fn renew(
     Ok(())
 }
 
-/// Gives a map of the spare the content of the new generation, whatever it has.
+/// Gives a map of the spare the content of the new generation, whatever its content is.
 fn rewrite(
     system: &System,
     source: &GenerationSource<'_>,

@@ -441,9 +441,9 @@ impl Runtime {
             record.spare = None;
             return Ok(next);
         }
-        // First the rest of the spare, so that there are never the maps of three generations. The record is not written
-        // yet, because it already has the new endpoints. A process that dies here leaves a spare without pins, which the
-        // next one drops.
+        // First the rest of the spare goes, so that there are never the maps of three generations. The record is not
+        // written yet, because it already has the new endpoints. A process that dies here leaves a spare without pins,
+        // which the next one drops.
         let reused = generation::reusable(&self.objects(), record, source).unwrap_or_default();
         if let Some(spare) = record.spare.as_ref().filter(|_| !reused.is_empty()) {
             let mut rest = spare.clone();

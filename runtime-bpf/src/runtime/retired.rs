@@ -152,8 +152,8 @@ impl Runtime {
         wait.as_ref().is_some_and(|it| !it.thread.is_finished())
     }
 
-    /// Waits for the programs that ran when this wait began; without one, for those that run now. Returns `false` if the
-    /// kernel cannot.
+    /// Waits for the programs that ran when this wait began; without one, for those that run now. Returns `false` if
+    /// the kernel cannot.
     fn have_programs_ended(&self, wait: Option<RetiredWait>) -> bool {
         match wait {
             Some(RetiredWait { thread, .. }) => thread.join().is_ok_and(|waited| waited.is_ok()),

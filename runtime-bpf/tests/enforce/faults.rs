@@ -391,9 +391,9 @@ fn agents_switch_to_other_programs_with_faults(dies: bool) {
     agents_switch_with_faults(&ports, &made.collect::<Vec<_>>(), dies);
 }
 
-/// The agent holds its links, and knows the pins: a switch makes other operations than that of a command. A fault at each
-/// of them leaves one of two generations in force, and the next switch succeeds: that of the same agent, or of the next
-/// one if it died.
+/// The agent holds its links, and knows the pins: a switch makes other operations than that of a command. A fault at
+/// each of them leaves one of two generations in force, and the next switch succeeds: that of the same agent, or of the
+/// next one if it died.
 fn agents_switch_with_faults(ports: &[u16], made: &[Made], dies: bool) {
     skip!(unless possible());
     let node = Node::new(Layout::Routed, 2);

@@ -341,8 +341,8 @@ fn a_spare_with_other_programs_is_dropped() {
     });
 }
 
-/// Allows one of the two ports, and `others` further ones: the more there are, the larger the table of ports, whose size
-/// is in the programs.
+/// Allows one of the two ports, and `others` further ones: the more there are, the larger the table of ports, whose
+/// size is in the programs.
 fn one_port_and(port: u16, others: u16) -> Made {
     let others = (0..others).map(|it| format!(", {{port: {}}}", 7000 + 2 * it));
     let rules = format!("ingress: [{{ports: [{{port: {port}}}{}]}}]", others.collect::<String>());
