@@ -101,7 +101,7 @@ pub(crate) fn take_over(
 /// Tables of the record's spare for a generation with other programs: those of the right form, whose content is known.
 ///
 /// To write a hundred thousand entries into a new table takes as long as to load programs. The pins of these tables
-/// stay where they are, as in [`take_over`]; the spare's programs and other maps lose theirs after the switch.
+/// stay where they are, as in [`take_over`]; the caller removes the rest of the spare.
 pub(crate) fn reusable(
     objects: &ObjectSource<'_>,
     record: &EnforcementRecord,
