@@ -5,12 +5,12 @@
 //! be under way. Then the pair is separated. The retired generation becomes the spare, which the next change fills
 //! again instead of loading programs, or its pins are removed.
 //!
-//! Two waits are needed, of 10 to 20 ms each. A packet goes from hook to hook in one read-side critical section of RCU,
+//! Two waits are needed, of 10 to 30 ms each. A packet goes from hook to hook in one read-side critical section of RCU,
 //! unless something queues it: so the pair is separated after a grace period, and after [`GRACE`](super::GRACE) for
 //! packets in queues. Then programs of the retired generation that began just before must end. An agent lets threads
 //! wait ([`Runtime::separate`]), because a pod that comes meanwhile would wait with it.
 //! Invariant: a spare's programs run nowhere, and no packet that they have stamped is under way, except in a queue for
-//! longer than that.
+//! longer than that. Tests: `runtime-bpf/tests/enforce/retired.rs`.
 
 use std::io;
 use std::sync::PoisonError;

@@ -18,6 +18,7 @@ mod pods;
 mod policy;
 mod prepared;
 mod probe;
+mod retired;
 mod seam;
 mod single;
 mod spare;
