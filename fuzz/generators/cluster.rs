@@ -197,8 +197,8 @@ fn pod(index: usize, nodes: usize, random: &mut Random) -> Object {
         phase: Some(if is_pending { Phase::Pending } else { phase }),
         unready: random.once_in(8),
         addresses: if is_pending { Vec::new() } else { addresses },
-        node_addresses: vec![node_v4(node)],
-        ports: random.several(3, named_port),
+        node_addresses: [node_v4(node)].into(),
+        ports: random.several(3, named_port).into(),
         host_ports: if random.once_in(3) { random.several(2, |random| host_port(node, random)) } else { Vec::new() },
         owner: None,
         static_uid: None,
@@ -493,7 +493,7 @@ pub fn cluster_policy(index: usize, random: &mut Random) -> Object {
         mode: Mode::Enforce,
     };
     let name = if is_baseline_kind { "default".to_owned() } else { format!("tier-{index}") };
-    object(meta("", &name), Body::ClusterPolicy(body))
+    object(meta("", &name), Body::ClusterPolicy(body.into()))
 }
 
 /// A rule of a cluster-wide policy.
@@ -550,7 +550,7 @@ fn list(index: usize, random: &mut Random) -> Object {
         pods: random.once_in(3).then(|| selector(random)),
         entries: random.list(0..=3, entry),
     };
-    object(meta("", &format!("list-{index}")), Body::CidrList(body))
+    object(meta("", &format!("list-{index}")), Body::CidrList(body.into()))
 }
 
 /// A list entry: a prefix, or any range.

@@ -286,7 +286,7 @@ impl<E: Enforce> NodeAgent<E> {
         object.id = self.objects.policies.number(&key);
         self.objects.policies.exists(&key);
         self.local.exists(&key);
-        if key.kind == "Namespace" && self.is_another(&key, object.meta.uid.as_ref()) {
+        if key.kind == "Namespace" && self.is_another(&key, object.meta.uid.as_deref()) {
             self.namespace_replaced(&key.name, at);
         }
         if self.objects.take_unreadable(&key).is_some() {

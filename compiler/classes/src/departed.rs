@@ -27,6 +27,7 @@ use weir_model::{
 };
 use weir_objects::address::Family;
 use weir_objects::k8s::{Body, Object, Phase, Protocol};
+use weir_objects::name::Name;
 
 /// The maximum number of departed backends without a pod that are remembered. Nothing reports when the machine behind
 /// such an address is gone, so the oldest ones beyond this number are forgotten, and the flows that may use them end.
@@ -68,7 +69,7 @@ struct VipBackend {
 /// A local pod of the last cluster.
 #[derive(Clone, Debug)]
 struct KnownPod {
-    uid: Option<String>,
+    uid: Option<Name>,
     /// Its flows are not older than this turn.
     since: u64,
     /// No other pod has it, nor one that was here before.

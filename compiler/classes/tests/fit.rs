@@ -156,7 +156,7 @@ fn the_length_of_lists_costs_policies_nothing() {
             entries: entries.collect(),
         };
         let meta = Meta { name: "listed".to_owned(), ..Meta::default() };
-        objects.push(Object { id: ObjectId(objects.len() as u32), meta, body: Body::CidrList(body) });
+        objects.push(Object { id: ObjectId(objects.len() as u32), meta, body: Body::CidrList(body.into()) });
         let cluster = cluster_of(&objects);
         classify(&cluster, &Scope::node(&cluster, NODE).expect("it is there")).expect("there is no limit").spent.bytes
     };

@@ -37,6 +37,7 @@ use weir_objects::k8s;
 pub use weir_objects::k8s::{
     ClusterPolicyKind, Direction, ListAction, ListEntry, NamedPort, PortMatch, Protocol, RuleAction, Tier,
 };
+use weir_objects::name::Name;
 use weir_objects::origin::{FieldOrigin, FieldPath, ObjectId};
 
 /// Defines a number that names one kind of thing, such as `id!(/// A block.\n BlockId, "b")`. It prints as letter and
@@ -157,7 +158,7 @@ pub struct Endpoint {
     /// Whether it is being deleted. It counts until its address goes.
     pub terminating: bool,
     /// `metadata.uid`
-    pub uid: Option<String>,
+    pub uid: Option<Name>,
     /// The object.
     pub object: ObjectId,
 }

@@ -49,7 +49,7 @@ fn a_host_network_pod_is_its_node() {
 
 #[test]
 fn a_host_network_pod_that_names_no_node_has_the_nodes_address_all_the_same() {
-    check(Pod { host_network: true, addresses: vec![NODE], node_addresses: vec![NODE], ..Pod::default() });
+    check(Pod { host_network: true, addresses: vec![NODE], node_addresses: [NODE].into(), ..Pod::default() });
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub struct Meta {
     /// `metadata.namespace`; filled with the default namespace for namespaced kinds; empty for others.
     pub namespace: Name,
     /// `metadata.uid`, where a server has set it.
-    pub uid: Option<String>,
+    pub uid: Option<Name>,
     /// `metadata.labels`. Shared: pods of one workload have the same, and there are thousands of them.
     pub labels: Arc<Labels>,
     /// Whether `metadata.deletionTimestamp` is set.
@@ -44,7 +44,7 @@ pub struct Object {
     pub body: Body,
 }
 
-/// The kinds that Weir reads.
+/// The kinds that Weir reads. Those that are larger than a pod are in a box: an agent has a hundred thousand pods.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the names are Kubernetes' own")]
 pub enum Body {
@@ -55,8 +55,8 @@ pub enum Body {
     Service(Service),
     EndpointSlice(EndpointSlice),
     NetworkPolicy(NetworkPolicy),
-    ClusterPolicy(ClusterPolicy),
-    CidrList(CidrList),
+    ClusterPolicy(Box<ClusterPolicy>),
+    CidrList(Box<CidrList>),
 }
 
 impl Body {
@@ -96,10 +96,10 @@ pub struct Pod {
     pub unready: bool,
     /// `status.podIPs` (or `podIP`), the primary one first.
     pub addresses: Vec<IpAddr>,
-    /// `status.hostIPs` (or `hostIP`): addresses of its node.
-    pub node_addresses: Vec<IpAddr>,
-    /// Named container ports.
-    pub ports: Vec<NamedPort>,
+    /// `status.hostIPs` (or `hostIP`): addresses of its node. Shared by the pods of the node.
+    pub node_addresses: Arc<[IpAddr]>,
+    /// Named container ports. Shared by the pods of a workload.
+    pub ports: Arc<[NamedPort]>,
     /// Container ports with a `hostPort`.
     pub host_ports: Vec<HostPort>,
     /// The controller that owns it: `Kind/name`.

@@ -43,6 +43,7 @@ impl<E: Enforce> NodeAgent<E> {
         let found = self.find_also(&pod, now).ok_or_else(|| EnforceError::new("its interface is not found"))?;
         let ifindex = found.ifindex;
         let at = PodAtInterface { pod: pod.path(), interface: found.name.to_string() };
+        let uid = uid.as_ref().map(String::from);
         let generation = self.enforce.add_pod(&NewPod { at, uid, ifindex, addresses, like, subject })?;
         self.enforcement.add_pod(pod, found);
         self.time_new_pods();

@@ -20,8 +20,8 @@ const NAMESPACED: [&str; 4] = ["NetworkPolicy", "Pod", "Service", "EndpointSlice
 
 impl<E: Enforce> NodeAgent<E> {
     /// Whether an object of this name is known and has another UID.
-    pub(super) fn is_another(&self, key: &Key, uid: Option<&String>) -> bool {
-        let known = self.objects.index().get(key).and_then(|object| object.meta.uid.as_ref());
+    pub(super) fn is_another(&self, key: &Key, uid: Option<&str>) -> bool {
+        let known = self.objects.index().get(key).and_then(|object| object.meta.uid.as_deref());
         known.zip(uid).is_some_and(|(known, uid)| known != uid)
     }
 

@@ -103,6 +103,6 @@ impl KnownObjects {
 
     /// The UID of an object, if it is known.
     pub(super) fn uid(&self, key: &Key) -> Option<String> {
-        self.index.get(key).and_then(|it| it.meta.uid.clone())
+        self.index.get(key).and_then(|it| it.meta.uid.as_ref().map(String::from))
     }
 }

@@ -290,7 +290,7 @@ impl<E: Enforce> NodeAgent<E> {
                  an Accept rule matches nothing, a Deny or Pass rule denies all traffic of its subject",
                 self.node
             );
-            let (about, uid) = (Key::of(object), object.meta.uid.clone());
+            let (about, uid) = (Key::of(object), object.meta.uid.as_ref().map(String::from));
             self.reports.notices.report(Notice { about, uid, reason: "UnsupportedPeer", message }, now);
         }
     }

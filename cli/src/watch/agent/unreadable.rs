@@ -21,7 +21,7 @@ impl<E: Enforce> NodeAgent<E> {
     /// Keeps the last content of the object that could be read in force.
     pub(super) fn cannot_read(&mut self, object: MalformedObject, at: Instant) {
         let MalformedObject { key, uid, node, message } = object;
-        if self.is_another(&key, uid.as_ref()) {
+        if self.is_another(&key, uid.as_deref()) {
             self.deleted(&key, at);
         }
         let is_here = node.as_deref() == Some(&*self.node);
@@ -37,8 +37,8 @@ impl<E: Enforce> NodeAgent<E> {
     /// Puts the readable parts of an object into force. An entry that cannot be read may be one that the list denied
     /// before, so the list keeps all entries that it denied before.
     pub(super) fn partly_read(&mut self, mut object: Object, message: String, at: Instant) {
-        let (key, uid) = (Key::of(&object), object.meta.uid.clone());
-        let known = self.objects.index().get(&key).filter(|known| known.meta.uid == uid);
+        let (key, uid) = (Key::of(&object), object.meta.uid.as_ref().map(String::from));
+        let known = self.objects.index().get(&key).filter(|known| known.meta.uid == object.meta.uid);
         if let (Body::CidrList(list), Some(Body::CidrList(before))) = (&mut object.body, known.map(|it| &it.body)) {
             keep_denied(list, before);
         }

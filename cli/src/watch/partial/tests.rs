@@ -38,7 +38,7 @@ fn list_of(spec: Value) -> CidrList {
     let written = json!({"apiVersion": "weir.dev/v1alpha1", "kind": "CidrList", "metadata": meta, "spec": spec});
     assert!(strictly(&written).is_none(), "it is not valid");
     match readable_parts("CidrList", &written, &strictly).expect("some parts are readable").body {
-        Body::CidrList(list) => list,
+        Body::CidrList(list) => *list,
         other => panic!("{other:?}"),
     }
 }
@@ -53,7 +53,7 @@ fn cluster_policy_of(spec: Value) -> ClusterPolicy {
     });
     assert!(strictly(&written).is_none(), "it is not valid");
     match readable_parts("ClusterNetworkPolicy", &written, &from_server).expect("some parts are readable").body {
-        Body::ClusterPolicy(policy) => policy,
+        Body::ClusterPolicy(policy) => *policy,
         other => panic!("{other:?}"),
     }
 }

@@ -322,7 +322,7 @@ impl Index {
     fn list_now(&self, name: &str) -> Option<PresentList> {
         let object = self.objects.get(&KeyRef { kind: "CidrList", namespace: "", name })?;
         let Body::CidrList(list) = &object.body else { return None };
-        let (id, meta, body) = (object.id, object.meta.clone(), Body::CidrList(shallow(list)));
+        let (id, meta, body) = (object.id, object.meta.clone(), Body::CidrList(shallow(list).into()));
         Some(PresentList { object: Object { id, meta, body }, ranges: Ranges::of_list(&list.entries) })
     }
 

@@ -34,6 +34,7 @@ use weir_model::resolve::{named_ports, namespace_labels, standing};
 use weir_model::{NamedPort, Standing};
 use weir_objects::address::Family;
 use weir_objects::k8s::{Body, Labels, Object, Pod};
+use weir_objects::name::Name;
 
 /// A local pod that comes or leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +46,7 @@ pub enum LocalChange {
         /// The pod's key.
         pod: Key,
         /// Its UID.
-        uid: Option<String>,
+        uid: Option<Name>,
     },
 }
 
@@ -55,7 +56,7 @@ pub struct LocalArrival {
     /// The new pod's key.
     pub pod: Key,
     /// Its UID.
-    pub uid: Option<String>,
+    pub uid: Option<Name>,
     /// Its addresses, at most one of each family.
     pub addresses: Vec<IpAddr>,
     /// `namespace/name` of the other pod.

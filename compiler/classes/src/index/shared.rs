@@ -1,16 +1,17 @@
 //! Values that many objects have in common, kept once.
 //!
-//! Problem: the pods of a Deployment have equal labels, and thousands of pods have the same namespace. Each object is
-//! read by itself, so the index of a large cluster would keep a copy of them for each pod.
+//! Problem: the pods of a Deployment have equal labels and ports, and thousands of pods have the same namespace. Each
+//! object is read by itself, so the index of a large cluster would keep a copy of them for each pod.
 //! Strategy: a table of the values. An object gets the table's value in place of its own. A value that only the
 //! table refers to is of no object any more.
 //! Invariant: a table has at most a quarter more values than were in use at its last sweep, and [`FEW`]. Over time,
 //! many different values occur, and a tenant can make any number of them.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use weir_objects::k8s::{Body, Labels, Object};
+use weir_objects::k8s::{Body, Labels, NamedPort, Object};
 use weir_objects::name::Name;
 
 /// Values that are kept for no object before the first sweep.
@@ -21,6 +22,8 @@ const FEW: usize = 64;
 pub(super) struct Shared {
     labels: Table<Arc<Labels>>,
     names: Table<Name>,
+    ports: Table<Arc<[NamedPort]>>,
+    node_addresses: Table<Arc<[IpAddr]>>,
 }
 
 impl Shared {
@@ -30,7 +33,11 @@ impl Shared {
         let mut share = |name: &mut Name| self.names.share(name);
         share(&mut object.meta.namespace);
         match &mut object.body {
-            Body::Pod(pod) => pod.node.iter_mut().chain(&mut pod.owner).for_each(share),
+            Body::Pod(pod) => {
+                pod.node.iter_mut().chain(&mut pod.owner).for_each(share);
+                self.ports.share(&mut pod.ports);
+                self.node_addresses.share(&mut pod.node_addresses);
+            }
             Body::EndpointSlice(slice) => {
                 for endpoint in &mut slice.endpoints {
                     endpoint.node.iter_mut().for_each(&mut share);
@@ -45,6 +52,8 @@ impl Shared {
     pub(super) fn sweep(&mut self) {
         self.labels.sweep();
         self.names.sweep();
+        self.ports.sweep();
+        self.node_addresses.sweep();
     }
 }
 
@@ -60,7 +69,7 @@ impl Counted for Name {
     }
 }
 
-impl Counted for Arc<Labels> {
+impl<T: ?Sized + Ord> Counted for Arc<T> {
     fn uses(&self) -> usize {
         Arc::strong_count(self)
     }
@@ -103,7 +112,7 @@ impl<T: Counted> Table<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_objects::k8s::{Meta, Pod};
+    use weir_objects::k8s::{Meta, Pod, Protocol};
     use weir_objects::origin::ObjectId;
 
     fn pod(namespace: &str, node: &str, app: &str) -> Object {
@@ -130,6 +139,30 @@ mod tests {
         // Each count has the table's own use.
         assert_eq!(nodes.collect::<Vec<_>>(), [(3, 4), (3, 4), (2, 4)]);
         assert_eq!((objects[0].meta.namespace.uses(), Arc::strong_count(&objects[0].meta.labels)), (4, 4));
+    }
+
+    #[test]
+    fn pods_share_ports_and_the_addresses_of_their_node() {
+        let mut table = Shared::default();
+        let with = |number, address: &str| {
+            let mut object = pod("shop", "near", "web");
+            if let Body::Pod(pod) = &mut object.body {
+                pod.ports = [NamedPort { name: "http".to_owned(), number, protocol: Protocol::Tcp }].into();
+                pod.node_addresses = [address.parse().expect("an address")].into();
+            }
+            object
+        };
+        let numbered = [(80, "172.16.0.1"), (80, "172.16.0.2"), (81, "172.16.0.2")];
+        let objects = numbered.map(|(number, address)| shared(&mut table, with(number, address)));
+        let uses = objects.each_ref().map(|object| match &object.body {
+            Body::Pod(pod) => (pod.ports.uses(), pod.node_addresses.uses()),
+            _ => (0, 0),
+        });
+        // Each count has the table's own use.
+        assert_eq!(uses, [(3, 2), (3, 3), (2, 3)]);
+        drop(objects);
+        table.sweep();
+        assert!(table.ports.known.is_empty() && table.node_addresses.known.is_empty());
     }
 
     #[test]

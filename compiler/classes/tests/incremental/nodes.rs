@@ -16,7 +16,7 @@ fn node(name: &str, labels: &str, addresses: &[usize]) -> Object {
 fn pod_on(node: &str, name: &str, address: &str, node_address: &str) -> Object {
     let mut object = pod("shop", name, node, "db", address);
     if let Body::Pod(pod) = &mut object.body {
-        pod.node_addresses = vec![node_address.parse().expect("an address")];
+        pod.node_addresses = [node_address.parse().expect("an address")].into();
     }
     object
 }

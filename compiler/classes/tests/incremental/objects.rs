@@ -306,7 +306,7 @@ pub(crate) fn far_pod(random: &mut Random) -> Object {
     };
     let mut object = pod_with_port(namespace, &name, random.pick(&["far", "third"]), app, &address, http);
     if let (Body::Pod(pod), 0..3) = (&mut object.body, random.below(6)) {
-        pod.node_addresses = vec![format!("172.16.0.{}", 2 + random.below(6)).parse().expect("an address")];
+        pod.node_addresses = [format!("172.16.0.{}", 2 + random.below(6)).parse().expect("an address")].into();
         pod.host_network = random.below(3) == 0;
     }
     object

@@ -175,7 +175,7 @@ fn conditions_that_require_a_compile() {
         ("a service's address", at(&["10.97.0.1"])),
         ("a node's address", at(&["172.16.0.1"])),
         ("a backend's address", at(&["192.0.2.9"])),
-        ("a new address of its node", with(web(), |pod| pod.node_addresses = vec!["172.16.0.77".parse().unwrap()])),
+        ("a new address of its node", with(web(), |pod| pod.node_addresses = ["172.16.0.77".parse().unwrap()].into())),
     ] {
         assert_eq!(compiled().apply(new), Dirty::Everything, "{what}");
     }

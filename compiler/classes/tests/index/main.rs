@@ -15,6 +15,7 @@ use weir_classes::{Classes, Limits, PeerId, Scope, SubjectId, classify};
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Direction, Protocol};
 use weir_objects::k8s::{Body, Object, Phase};
+use weir_objects::name::Name;
 use weir_testing::Random;
 
 use objects::{change, fixed};
@@ -132,7 +133,7 @@ fn check_agrees(index: &Index, generation: &Generation, local: &LocalPods, live:
 }
 
 /// The owners of addresses, as packets see them.
-fn owners(live: &[Object]) -> BTreeSet<(IpAddr, Key, Option<String>)> {
+fn owners(live: &[Object]) -> BTreeSet<(IpAddr, Key, Option<Name>)> {
     let of = |object: &Object| {
         let Body::Pod(pod) = &object.body else { return Vec::new() };
         let is_away = pod.host_network || matches!(pod.phase, Some(Phase::Succeeded | Phase::Failed));
@@ -145,7 +146,7 @@ fn owners(live: &[Object]) -> BTreeSet<(IpAddr, Key, Option<String>)> {
 /// The state that decides whether flows must be judged again: the class of each address, and the pods that have it.
 struct Picture {
     classes: Vec<Option<PeerId>>,
-    owners: BTreeSet<(IpAddr, Key, Option<String>)>,
+    owners: BTreeSet<(IpAddr, Key, Option<Name>)>,
 }
 
 impl Picture {

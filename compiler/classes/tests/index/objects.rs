@@ -107,7 +107,7 @@ fn later(random: &mut Random, pod: &Object) -> Object {
         pod.unready = random.below(2) == 0;
         pod.phase = Some(*random.pick(&[&Phase::Running, &Phase::Running, &Phase::Pending]));
         let host = random.pick(&["172.16.0.1", "172.16.0.1", "172.16.0.2"]);
-        pod.node_addresses = vec![host.parse().expect("an address")];
+        pod.node_addresses = [host.parse().expect("an address")].into();
     }
     later.meta.deleting = random.below(4) == 0;
     later
@@ -117,7 +117,7 @@ fn later(random: &mut Random, pod: &Object) -> Object {
 fn copy(random: &mut Random, pod: &Object) -> Object {
     let mut copy = pod.clone();
     copy.meta.name = format!("copy{}", random.below(6));
-    copy.meta.uid = Some(random.pick(&["u3", "u4"]).to_string());
+    copy.meta.uid = Some(random.pick(&["u3", "u4"]).into());
     copy.meta.deleting = false;
     Arc::make_mut(&mut copy.meta.labels).insert("hash", format!("h{}", random.below(3)));
     if let Body::Pod(pod) = &mut copy.body {
@@ -125,7 +125,7 @@ fn copy(random: &mut Random, pod: &Object) -> Object {
         pod.phase = Some(Phase::Running);
         pod.addresses = vec![format!("10.0.0.{}", random.below(18)).parse().expect("an address")];
         (pod.host_network, pod.host_ports) = (false, Vec::new());
-        pod.node_addresses.retain(|_| random.below(2) == 0);
+        pod.node_addresses = pod.node_addresses.iter().copied().filter(|_| random.below(2) == 0).collect();
     }
     copy
 }

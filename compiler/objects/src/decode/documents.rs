@@ -317,6 +317,6 @@ impl<'o> InputReader<'o> {
         let name = if taken { path.to_owned() } else { base.into_owned() };
         let meta = Meta { name, ..Meta::default() };
         self.check_unique("CidrList", &meta, &mut report);
-        self.keep(meta, Body::CidrList(list), report);
+        self.keep(meta, Body::CidrList(list.into()), report);
     }
 }

@@ -44,24 +44,26 @@ static KINDS: [ReadKind; 17] = [
         "ClusterNetworkPolicy",
         &schema::CLUSTER_NETWORK_POLICY,
         |object, _, report| {
-            Body::ClusterPolicy(cluster_policy::read(object, ClusterPolicyKind::ClusterNetworkPolicy, report))
+            Body::ClusterPolicy(cluster_policy::read(object, ClusterPolicyKind::ClusterNetworkPolicy, report).into())
         },
     ),
     cluster_policy(ADMIN_POLICY_VERSION, "AdminNetworkPolicy", &schema::ADMIN_NETWORK_POLICY, |object, _, report| {
-        Body::ClusterPolicy(cluster_policy::read(object, ClusterPolicyKind::AdminNetworkPolicy, report))
+        Body::ClusterPolicy(cluster_policy::read(object, ClusterPolicyKind::AdminNetworkPolicy, report).into())
     }),
     cluster_policy(
         ADMIN_POLICY_VERSION,
         "BaselineAdminNetworkPolicy",
         &schema::BASELINE_ADMIN_NETWORK_POLICY,
         |object, _, report| {
-            Body::ClusterPolicy(cluster_policy::read(object, ClusterPolicyKind::BaselineAdminNetworkPolicy, report))
+            Body::ClusterPolicy(
+                cluster_policy::read(object, ClusterPolicyKind::BaselineAdminNetworkPolicy, report).into(),
+            )
         },
     ),
     ReadKind {
         namespaced: false,
         ..kind(LIST_VERSION, "CidrList", &schema::CIDR_LIST, |object, _, report| {
-            Body::CidrList(cidr_list::read(object, report))
+            Body::CidrList(cidr_list::read(object, report).into())
         })
     },
     kind("v1", "Pod", &schema::POD, |object, _, report| Body::Pod(pods::read(object, report))),

@@ -25,7 +25,7 @@ pub(super) fn read(object: ValueView<'_, '_>, namespaced: bool, options: &Decode
     Meta {
         name: non_empty("name").or_else(|| non_empty("generateName")).unwrap_or_default(),
         namespace,
-        uid: non_empty("uid"),
+        uid: non_empty("uid").map(Name::from),
         labels: meta.get("labels").labels().into(),
         deleting: meta.get("deletionTimestamp").is_there(),
     }

@@ -15,8 +15,7 @@ use super::{codes, metadata, ports, quirks};
 pub(super) fn read(object: ValueView<'_, '_>, report: &mut ObjectFindings) -> Pod {
     let (spec, status) = (object.get("spec"), object.get("status"));
     let (spec_at, status_at) = (Trail::ROOT.field("spec"), Trail::ROOT.field("status"));
-    let mut ports = container_ports(spec, &spec_at, report);
-    ports.named.shrink_to_fit();
+    let ports = container_ports(spec, &spec_at, report);
     Pod {
         node: spec.get("nodeName").name(),
         host_network: spec.get("hostNetwork").bool().unwrap_or(false),
@@ -25,8 +24,8 @@ pub(super) fn read(object: ValueView<'_, '_>, report: &mut ObjectFindings) -> Po
             condition.get("type").str() == Some("Ready") && condition.get("status").str() != Some("True")
         }),
         addresses: addresses(status, "podIPs", "podIP", &status_at, report),
-        node_addresses: addresses(status, "hostIPs", "hostIP", &status_at, report),
-        ports: ports.named,
+        node_addresses: addresses(status, "hostIPs", "hostIP", &status_at, report).into(),
+        ports: ports.named.into(),
         host_ports: ports.of_host,
         owner: metadata::owner(object).map(Name::from),
         static_uid: metadata::static_uid(object).map(Box::from),
