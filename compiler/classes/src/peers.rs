@@ -332,16 +332,16 @@ pub(super) fn classify(
         list: vec![PeerClass::default()],
         lookup: PeerLookup { ids: HashMap::from([(PeerClass::default(), PeerId(0))]), segments: segments.into(), held },
     };
-    let (keys, pods, vips) = classifier.exact_keys(draft, atoms);
+    let ExactKeys { of_addresses, list: keys, vips, .. } = classifier.exact_keys(draft, atoms);
     meter.check()?;
-    let mut of_pods: Vec<Option<PeerId>> = vec![None; pods.list.len()];
-    let mut number = |key| match key {
-        AddressKey::Own(peer) => classifier.intern(peer),
-        // A long key is hashed once for each kind of pods, not for each address.
-        AddressKey::Pods(index) => *of_pods[index].get_or_insert_with(|| classifier.intern(pods.list[index].clone())),
+    let keys = keys.into_values();
+    let mut peers: Vec<Option<PeerId>> = vec![None; keys.len()];
+    let mut number = |KeyId(key)| {
+        let key = key as usize;
+        *peers[key].get_or_insert_with(|| classifier.intern(keys[key].clone()))
     };
     // In the order of addresses, so that numbers do not depend on the order of the objects.
-    let exact = keys.into_iter().map(|(address, key)| (address, number(key))).collect();
+    let exact = of_addresses.into_iter().map(|(address, key)| (address, number(key))).collect();
     let of_sets = classifier.lookup.classes_of_sets(&mut classifier.list);
     let without_address = classifier.without_address();
     let Classifier { list, lookup, .. } = classifier;
@@ -351,18 +351,24 @@ pub(super) fn classify(
     Ok(Peers { list, without_address, addresses, vips, lookup })
 }
 
-/// The key of an address.
-enum AddressKey {
-    Own(PeerClass),
-    /// A key that pods share: an index into [`PodKeys::list`].
-    Pods(usize),
+/// The number of an element of [`ExactKeys::list`].
+#[derive(Clone, Copy)]
+struct KeyId(u32);
+
+/// The keys of single addresses. A hundred thousand pods have few different keys, and a key is long, so it is stored
+/// once.
+#[derive(Default)]
+struct ExactKeys {
+    of_addresses: BTreeMap<IpAddr, KeyId>,
+    list: Interner<PeerClass>,
+    of_pods: HashMap<PodKind, KeyId>,
+    vips: Vec<ServiceVip>,
 }
 
-/// The keys of pods, each once.
-#[derive(Default)]
-struct PodKeys {
-    list: Vec<PeerClass>,
-    known: HashMap<PodKind, usize>,
+impl ExactKeys {
+    fn number(&mut self, key: PeerClass) -> KeyId {
+        KeyId(self.list.intern(key))
+    }
 }
 
 /// The facts that distinguish a pod's key from another pod's.
@@ -387,12 +393,8 @@ impl Classifier<'_> {
         self.lookup.intern(peer, &mut self.list)
     }
 
-    /// The keys of single addresses, sorted: pods, services, nodes, hostPorts.
-    fn exact_keys(
-        &self,
-        draft: &SubjectDraft,
-        atoms: &Atoms,
-    ) -> (BTreeMap<IpAddr, AddressKey>, PodKeys, Vec<ServiceVip>) {
+    /// The keys of single addresses: pods, services, nodes, hostPorts.
+    fn exact_keys(&self, draft: &SubjectDraft, atoms: &Atoms) -> ExactKeys {
         let mut keys: BTreeMap<IpAddr, PeerClass> = BTreeMap::new();
         let mut vips: Interner<ServiceVip> = Interner::default();
         let mut of_claimed_pods: BTreeMap<IpAddr, u32> = BTreeMap::new();
@@ -424,32 +426,36 @@ impl Classifier<'_> {
                 }
             }
         }
-        let mut keys: BTreeMap<IpAddr, AddressKey> =
-            keys.into_iter().map(|(address, key)| (address, AddressKey::Own(key))).collect();
-        let mut pods = PodKeys::default();
+        let mut all = ExactKeys { vips: vips.into_values(), ..ExactKeys::default() };
+        all.of_addresses = keys.into_iter().map(|(address, key)| (address, KeyId(all.list.intern(key)))).collect();
         for (index, endpoint) in self.cluster.endpoints.iter().enumerate() {
             let id = EndpointId(index as u32);
             // Several objects can have one address, such as a terminating pod and its successor. Only the pod that has
             // it now counts: with the labels of both, the new pod would have the rights of the old one.
             for address in endpoint.addresses.iter().filter(|at| directory.endpoint_at(**at) == Some(id)) {
-                let index = self.key_among(&mut pods, endpoint, *address);
-                let claimed = of_claimed_pods.get(address).copied();
-                let with_claims = |vip| AddressKey::Own(PeerClass { vip: Some(vip), ..pods.list[index].clone() });
-                keys.insert(*address, claimed.map_or(AddressKey::Pods(index), with_claims));
+                let of_pod = self.key_among(&mut all, endpoint, *address);
+                let key = match of_claimed_pods.get(address) {
+                    Some(vip) => {
+                        let key = PeerClass { vip: Some(*vip), ..all.list[of_pod.0 as usize].clone() };
+                        all.number(key)
+                    }
+                    None => of_pod,
+                };
+                all.of_addresses.insert(*address, key);
             }
         }
         // Last, since these replace the keys from the loop above, which include blocks such as 0.0.0.0/0 around the
         // placeholder.
         for (address, id) in &draft.stand_ins {
             let key = self.key_of_stand_in(draft, *address, &self.cluster.endpoints[id.index()]);
-            keys.insert(*address, AddressKey::Own(key));
+            let key = all.number(key);
+            all.of_addresses.insert(*address, key);
         }
-        (keys, pods, vips.into_values())
+        all
     }
 
-    /// The number of the key of a pod's address. Thousands of pods have few different keys, and a key is long, so it is
-    /// stored once.
-    fn key_among(&self, pods: &mut PodKeys, endpoint: &Endpoint, address: IpAddr) -> usize {
+    /// The key of a pod's address.
+    fn key_among(&self, all: &mut ExactKeys, endpoint: &Endpoint, address: IpAddr) -> KeyId {
         // The kind is compared instead of the key: a key lists its predicates, and would be built for every pod to be
         // found equal.
         let kind = PodKind {
@@ -458,14 +464,14 @@ impl Classifier<'_> {
             of_address: self.lookup.segments.set_of(address),
             named: ports::named(&endpoint.named_ports, &self.rules.ids[Direction::Egress as usize]),
         };
-        let PodKeys { list, known } = pods;
-        *known.entry(kind).or_insert_with(|| {
+        let ExactKeys { list, of_pods, .. } = all;
+        // So a long key is hashed once for each kind of pods, and not for each address.
+        *of_pods.entry(kind).or_insert_with(|| {
             let key = self.key_of_pod(endpoint, Some(address));
             let length = key.predicates.len() as u64;
             // If a limit is exceeded, the result is discarded, so any key will do.
             let fits = self.meter.take(PAIR_BYTES * length + CLASS_BYTES, length);
-            list.push(if fits { key } else { PeerClass::default() });
-            list.len() - 1
+            KeyId(list.intern(if fits { key } else { PeerClass::default() }))
         })
     }
 
