@@ -9,11 +9,11 @@
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 
 use super::Key;
-use weir_objects::k8s::{Body, Object};
+use weir_objects::k8s::{Body, NamedPort, Object};
 
 /// The identity of an object, as in [`Key`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -110,6 +110,16 @@ pub(super) struct Objects {
     counts: BTreeMap<String, usize>,
     /// The number of pods that name the UID of a static pod.
     mirrors: usize,
+    /// How many ports of pods have each name.
+    port_names: HashMap<String, usize>,
+}
+
+/// The named ports of a pod.
+fn ports(object: &Object) -> &[NamedPort] {
+    match &object.body {
+        Body::Pod(pod) => &pod.ports,
+        _ => &[],
+    }
 }
 
 fn is_mirror(object: &Object) -> bool {
@@ -129,6 +139,12 @@ impl Objects {
             Some(count) => *count += 1,
             None => _ = self.counts.insert(object.body.kind().to_owned(), 1),
         }
+        for NamedPort { name, .. } in ports(&object) {
+            match self.port_names.get_mut(name.as_str()) {
+                Some(count) => *count += 1,
+                None => _ = self.port_names.insert(name.as_str().to_owned(), 1),
+            }
+        }
         let before = self.all.replace(Stored(object.into())).map(|it| *it.0);
         self.count_removed(before.as_ref());
         before
@@ -146,7 +162,20 @@ impl Objects {
         self.mirrors > 0
     }
 
+    /// Whether any pod has a port of this name. To ask each pod would cost as much as the cluster is large.
+    pub(super) fn has_port(&self, name: &str) -> bool {
+        self.port_names.contains_key(name)
+    }
+
     fn count_removed(&mut self, object: Option<&Object>) {
+        for NamedPort { name, .. } in object.map_or(&[][..], ports) {
+            if let Some(count) = self.port_names.get_mut(name.as_str()) {
+                *count -= 1;
+                if *count == 0 {
+                    self.port_names.remove(name.as_str());
+                }
+            }
+        }
         self.mirrors -= usize::from(object.is_some_and(is_mirror));
         let count = object.and_then(|it| self.counts.get_mut(it.body.kind()));
         count.into_iter().for_each(|count| *count -= 1);
@@ -183,7 +212,7 @@ impl Objects {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_objects::k8s::{Meta, Node, Pod};
+    use weir_objects::k8s::{Meta, Node, Pod, Protocol};
     use weir_objects::origin::ObjectId;
 
     fn object(body: Body, namespace: &str, name: &str, uid: &str) -> Object {
@@ -218,6 +247,26 @@ mod tests {
         _ = objects.replace(pod("kube-system", "etcd", "u2"));
         assert!(!objects.has_mirrors(), "the pod is no mirror any more");
         assert!(objects.remove(&key).is_some() && objects.remove(&key).is_none() && !objects.has_mirrors());
+    }
+
+    #[test]
+    fn names_of_ports_are_known_as_long_as_a_pod_has_them() {
+        let with = |pod_name: &str, ports: &[&str]| {
+            let port = |name: &&str| NamedPort { name: (*name).into(), number: 80, protocol: Protocol::Tcp };
+            let pod = Pod { ports: ports.iter().map(port).collect(), ..Pod::default() };
+            object(Body::Pod(pod), "shop", pod_name, "u")
+        };
+        let mut objects = Objects::default();
+        let known = |objects: &Objects| ["web", "db"].map(|name| objects.has_port(name));
+        _ = objects.replace(with("a", &["web", "web"]));
+        _ = objects.replace(with("b", &["web", "db"]));
+        assert_eq!(known(&objects), [true, true]);
+        _ = objects.replace(with("b", &["db"]));
+        assert_eq!(known(&objects), [true, true]);
+        assert!(objects.remove(&Key::of(&with("a", &[]))).is_some());
+        assert_eq!(known(&objects), [false, true]);
+        _ = objects.replace(with("b", &[]));
+        assert_eq!((known(&objects), objects.port_names.len()), ([false, false], 0));
     }
 
     #[test]
