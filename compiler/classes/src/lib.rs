@@ -33,6 +33,7 @@ pub(crate) mod subjects;
 mod vips;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -158,19 +159,24 @@ pub struct Classes {
     lookup: Arc<peers::PeerLookup>,
 }
 
-/// Identifies the rules of some policies with neighbouring numbers. Two are equal if they are the same object: then the
-/// policies have the same numbers, names and modes too, because a change of policies in force that gives any policy
-/// another number makes all blocks again.
+/// Identifies the rules of a policy. Two are equal if they are the same object: then the policies have the same name and
+/// mode too, because each policy that has changed gets new rules. Their numbers may differ.
 #[derive(Clone, Debug)]
-pub struct PolicyBlock(Arc<Vec<predicates::PolicyRules>>);
+pub struct RulesOfPolicy(Arc<predicates::PolicyRules>);
 
-impl PartialEq for PolicyBlock {
+impl PartialEq for RulesOfPolicy {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Eq for PolicyBlock {}
+impl Eq for RulesOfPolicy {}
+
+impl Hash for RulesOfPolicy {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
+}
 
 /// The verdicts of all subject classes.
 ///
@@ -420,9 +426,6 @@ impl Classes {
         self.rules.of(id.policy, direction)?.get(id.rule as usize)?.peers.as_deref()
     }
 
-    /// The number of policies in an element of [`Self::policy_blocks`].
-    pub const POLICY_BLOCK: usize = predicates::RulesByPolicy::BLOCK;
-
     /// The policies that select a local endpoint, audit ones too, sorted.
     pub fn policies(&self) -> Vec<PolicyId> {
         let ids = || self.subjects.iter().flat_map(|subject| subject.policies.iter().chain(subject.audit()));
@@ -452,9 +455,9 @@ impl Classes {
         Some(rules.iter().map(|rule| rule.parts(&self.atoms)).collect())
     }
 
-    /// The policies in blocks of [`Self::POLICY_BLOCK`] numbers.
-    pub fn policy_blocks(&self) -> impl Iterator<Item = PolicyBlock> {
-        self.rules.by_policy().blocks().iter().map(|block| PolicyBlock(Arc::clone(block)))
+    /// The rules of a policy in force.
+    pub fn rules_of(&self, policy: PolicyId) -> Option<RulesOfPolicy> {
+        self.rules.by_policy().get(policy).map(|rules| RulesOfPolicy(Arc::clone(rules)))
     }
 
     /// The rules of a cluster-wide policy in force, each with its action, as predicate numbers and atoms; `None` for a

@@ -92,42 +92,37 @@ pub(super) struct Collected {
 }
 
 /// The rules of a policy: ingress and egress.
-pub(super) type PolicyRules = [Option<Arc<[DraftRule]>>; 2];
+pub(super) type PolicyRules = [Option<Box<[DraftRule]>>; 2];
 
 /// The rules of each policy by its number; those of a number without a policy are `None`.
 ///
-/// Policies with neighbouring numbers share a block, and a change of one policy replaces its block alone. So a
-/// generation that has the same block has the same policies in it, with the same rules.
+/// Generations share the rules of a policy as long as it does not change. Policies with neighbouring numbers share a
+/// block, so that a copy of all rules is cheap.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RulesByPolicy {
-    blocks: Vec<Arc<Vec<PolicyRules>>>,
+    blocks: Vec<Arc<Vec<Option<Arc<PolicyRules>>>>>,
 }
 
 impl RulesByPolicy {
     /// The number of policies in a block.
-    pub(super) const BLOCK: usize = 16;
+    const BLOCK: usize = 16;
 
-    fn get(&self, id: PolicyId) -> Option<&PolicyRules> {
-        self.blocks.get(id.index() / Self::BLOCK)?.get(id.index() % Self::BLOCK)
+    pub(super) fn get(&self, id: PolicyId) -> Option<&Arc<PolicyRules>> {
+        self.blocks.get(id.index() / Self::BLOCK)?.get(id.index() % Self::BLOCK)?.as_ref()
     }
 
-    /// The rules of a policy, none if it is new.
-    fn place_of(&mut self, id: PolicyId) -> &mut PolicyRules {
+    fn set(&mut self, id: PolicyId, rules: Arc<PolicyRules>) {
         let (block, at) = (id.index() / Self::BLOCK, id.index() % Self::BLOCK);
         if self.blocks.len() <= block {
-            let full = || Arc::new(vec![PolicyRules::default(); Self::BLOCK]);
-            self.blocks.resize_with(block + 1, full);
+            self.blocks.resize_with(block + 1, || Arc::new(vec![None; Self::BLOCK]));
         }
-        &mut Arc::make_mut(&mut self.blocks[block])[at]
+        Arc::make_mut(&mut self.blocks[block])[at] = Some(rules);
     }
 
-    fn iter(&self) -> impl Iterator<Item = (PolicyId, &PolicyRules)> {
+    fn iter(&self) -> impl Iterator<Item = (PolicyId, &Arc<PolicyRules>)> {
         // All blocks are full.
-        (0..).map(PolicyId).zip(self.blocks.iter().flat_map(|block| block.iter()))
-    }
-
-    pub(super) fn blocks(&self) -> &[Arc<Vec<PolicyRules>>] {
-        &self.blocks
+        let all = (0..).map(PolicyId).zip(self.blocks.iter().flat_map(|block| block.iter()));
+        all.filter_map(|(id, rules)| Some((id, rules.as_ref()?)))
     }
 }
 
@@ -281,7 +276,7 @@ impl RulePredicates {
         let mut rules = RulesByPolicy::default();
         for (id, of_policy) in self.rules.iter() {
             if let Some(id) = number(id) {
-                *rules.place_of(id) = of_policy.clone();
+                rules.set(id, Arc::clone(of_policy));
             }
         }
         Self { terms: Arc::clone(&self.terms), rules, tiers: Arc::clone(&self.tiers) }
@@ -289,7 +284,7 @@ impl RulePredicates {
 
     /// Replaces the rules of a policy, or adds them.
     pub(super) fn replace(&mut self, policy: PolicyId, rules: PolicyRules) {
-        *self.rules.place_of(policy) = rules;
+        self.rules.set(policy, Arc::new(rules));
     }
 
     /// The same rules with other numbers of cluster-wide policies, without those for which `number` returns `None`.
@@ -335,7 +330,7 @@ impl RulePredicates {
 
     /// Every rule, in no order, with its direction.
     pub(super) fn all(&self) -> impl Iterator<Item = (Direction, &DraftRule)> {
-        let of_policies = self.rules.iter().flat_map(|(_, of_policy)| Direction::ALL.into_iter().zip(of_policy));
+        let of_policies = self.rules.iter().flat_map(|(_, of_policy)| Direction::ALL.into_iter().zip(&**of_policy));
         let of_policies = of_policies.flat_map(|(direction, rules)| {
             rules.iter().flat_map(|rules| rules.iter()).map(move |rule| (direction, rule))
         });
@@ -358,7 +353,7 @@ pub(super) fn collect(cluster: &Cluster, draft: &SubjectDraft) -> Collected {
     let (mut rules, mut tiers) = (RulesByPolicy::default(), HashMap::new());
     for id in &draft.policies {
         let policy = cluster.policy(*id);
-        let place_of_rules = rules.place_of(*id);
+        let mut in_numbers = PolicyRules::default();
         for direction in Direction::ALL {
             let Some(of_policy) = policy.rules(direction) else { continue };
             let drafted = of_policy.iter().enumerate().map(|(rule, of_rule)| {
@@ -367,8 +362,9 @@ pub(super) fn collect(cluster: &Cluster, draft: &SubjectDraft) -> Collected {
             });
             // A direction that the policy does not name has no entry; a direction without rules has an empty one. Only
             // the latter isolates.
-            place_of_rules[direction as usize] = Some(drafted.collect());
+            in_numbers[direction as usize] = Some(drafted.collect());
         }
+        rules.set(*id, Arc::new(in_numbers));
     }
     for id in &draft.tiers {
         let policy = cluster.tier_policy(*id);

@@ -1,5 +1,7 @@
 //! The rules, lists and services behind each entry of the tables, from the classes.
 
+use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use weir_artifact::Provenance;
@@ -7,13 +9,15 @@ use weir_artifact::provenance::{
     DescribedPolicies, PredicatePeers, ProvenanceList, ProvenancePolicy, ProvenanceRule, ProvenanceSubject,
     ProvenanceTier,
 };
-use weir_classes::{AtomSet, Atoms, Classes, PeerClass, PolicyBlock, Predicate, RuleParts, VipPort};
+use weir_classes::{AtomSet, Atoms, Classes, PeerClass, Predicate, RuleParts, RulesOfPolicy, VipPort};
 use weir_model::{Cluster, Direction, ListAction, PolicyId, RuleAction, TierPolicyId};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
 /// The descriptions of policies and predicates in the last manifest, for the next one. Most policies are the same then,
 /// and with thousands of policies, their descriptions take longer than the rest of an artifact.
 ///
+/// Strategy: policies are described in groups of about [`GROUP`]. A group is taken if the same policies follow each other
+/// again, whatever their numbers are. A policy that comes, changes or goes costs its group alone.
 /// Invariant: a manifest that takes descriptions from here is byte for byte the one that is made without them. For this,
 /// a description is taken only if the policies have the same rules, names and modes, and if no range of ports that is
 /// in force has other atoms.
@@ -38,12 +42,13 @@ impl KnownPredicates {
     }
 }
 
-/// The descriptions of a block of policies.
+/// The usual number of policies in a group.
+const GROUP: usize = 16;
+
+/// The descriptions of a group of policies.
 #[derive(Clone, Debug)]
 struct KnownDescription {
-    block: PolicyBlock,
-    /// The policies of the block that select a local endpoint.
-    ids: Vec<PolicyId>,
+    policies: Vec<Option<RulesOfPolicy>>,
     described: Arc<DescribedPolicies>,
 }
 
@@ -76,23 +81,50 @@ fn described(
     policies: &[PolicyId],
     last: &mut LastDescriptions,
 ) -> Vec<Arc<DescribedPolicies>> {
-    let mut before = last.begin(classes).into_iter();
-    let mut rest = policies;
-    for (block, next) in classes.policy_blocks().zip(1..) {
-        let (ids, after) = rest.split_at(rest.partition_point(|id| id.index() < next * Classes::POLICY_BLOCK));
-        rest = after;
-        let known = before.next().filter(|known| known.block == block && known.ids == ids);
-        last.taken += if known.is_some() { ids.len() } else { 0 };
-        let describe = |id: &PolicyId| policy(cluster, classes, *id, &mut |_| None);
-        let made = || {
-            let described: Vec<_> = ids.iter().map(describe).collect();
-            KnownDescription { block, ids: ids.to_vec(), described: Arc::new(described.into()) }
-        };
-        last.known.push(known.unwrap_or_else(made));
+    let has_rules = |known: &KnownDescription| known.policies.iter().all(Option::is_some);
+    let with_first = |known: KnownDescription| Some((known.policies.first()?.clone(), known));
+    let before = last.begin(classes).into_iter().filter(has_rules);
+    let mut before: HashMap<_, _> = before.filter_map(with_first).collect();
+    let rules: Vec<Option<RulesOfPolicy>> = policies.iter().map(|id| classes.rules_of(*id)).collect();
+    let describe = |id: &PolicyId| policy(cluster, classes, *id, &mut |_| None);
+    let make = |of: Range<usize>| KnownDescription {
+        policies: rules[of.clone()].to_vec(),
+        described: Arc::new(policies[of].iter().map(describe).collect::<Vec<_>>().into()),
+    };
+    // The policies in between have no description yet.
+    let (mut from, mut at) = (0, 0);
+    while at < rules.len() {
+        let is_same = |known: &KnownDescription| rules[at..].starts_with(&known.policies);
+        // A few policies are described together with the group after them: otherwise groups would get ever smaller.
+        let is_taken = at == from || at - from >= GROUP / 2;
+        match before.remove(&rules[at]).filter(|known| is_taken && is_same(known)) {
+            Some(known) => {
+                last.known.extend(groups(from..at).map(make));
+                last.taken += known.policies.len();
+                at += known.policies.len();
+                from = at;
+                last.known.push(known);
+            }
+            None => at += 1,
+        }
     }
-    debug_assert!(rest.is_empty(), "every policy is in a block");
-    let with_policies = last.known.iter().filter(|known| !known.ids.is_empty());
-    with_policies.map(|known| Arc::clone(&known.described)).collect()
+    // The same for a few policies at the end, with the group in front of them.
+    if let Some(group) = last.known.pop_if(|_| (1..GROUP / 2).contains(&(at - from))) {
+        from -= group.policies.len();
+        last.taken -= group.policies.len();
+    }
+    last.known.extend(groups(from..at).map(make));
+    last.known.iter().map(|known| Arc::clone(&known.described)).collect()
+}
+
+/// Divides policies into groups of nearly the same size.
+fn groups(all: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let count = (all.len() + GROUP / 2) / GROUP;
+    let count = if all.is_empty() { 0 } else { count.max(1) };
+    (0..count).map(move |group| {
+        let [start, end] = [group, group + 1].map(|it| all.start + it * all.len() / count);
+        start..end
+    })
 }
 
 /// The positions of origins, or the last manifest if none has a position.
