@@ -358,6 +358,20 @@ impl<'a> RowBuilder<'a> {
         Row { default, entries: entries.into() }
     }
 
+    /// A row with the entries of new peer classes. The facts contain only these classes.
+    pub(super) fn extended(&mut self, direction: Direction, subject: &SubjectClass, row: &Row) -> Row {
+        let new = self.row(direction, subject);
+        // Two numbers can have the same set, since ports were cut again. After a limit, the new row is incomplete.
+        let set = |id: AtomSetId| &self.sets[id.0 as usize];
+        debug_assert!(self.meter.check().is_err() || set(new.default) == set(row.default), "only peer classes are new");
+        if new.entries.is_empty() {
+            return row.clone();
+        }
+        // The new classes have the highest numbers, so the entries stay sorted.
+        let entries = row.entries.iter().chain(new.entries.iter()).copied().collect();
+        Row { default: row.default, entries }
+    }
+
     /// Whether the egress row of a class can depend on the backends of services, or on the own node and hostPorts.
     pub(super) fn has_special_addresses(&self, subject: &SubjectClass) -> bool {
         // Where everything is allowed, all backends are.
@@ -415,7 +429,7 @@ impl<'a> RowBuilder<'a> {
         for rule in rules.iter().filter(|rule| rule.peers.is_none()) {
             default.add(&self.atoms_of(direction, subject, rule.ports.as_ref()));
         }
-        let mut entries = Entries::new(self.peers.list.len(), default);
+        let mut entries = Entries::new(self.facts.matching.classes.clone(), default);
         // As long as there are classes, however few rules the subject has, and so charged on its own.
         let scratch = size_of_val(entries.positions.as_slice()) as u64;
         let mut fits = self.meter.take(scratch, 0);
@@ -436,14 +450,18 @@ impl<'a> RowBuilder<'a> {
         // Its ranges are in the default already. Its named ports have another number on each peer, so they are entries.
         let Some(peers) = &rule.peers else { return self.add_names(direction, rule, None, entries) };
         // Once for each rule: the classes below get copies of the same bits.
-        let atoms = self.atoms_of(direction, subject, rule.ports.as_ref());
+        let mut atoms = None;
         for predicate in peers {
             let holding = self.facts.matching.holding(*predicate);
+            if holding.is_empty() {
+                continue;
+            }
+            let atoms = atoms.get_or_insert_with(|| self.atoms_of(direction, subject, rule.ports.as_ref()));
             // Charged before the loop. A namespace that writes many rules for many classes reaches the limit here.
             if !self.meter.take(0, holding.len() as u64 * set_steps(self.atoms)) {
                 return;
             }
-            holding.iter().for_each(|peer| entries.of(*peer).add(&atoms));
+            holding.iter().for_each(|peer| entries.of(*peer).add(atoms));
         }
         self.add_names(direction, rule, Some(peers), entries);
     }

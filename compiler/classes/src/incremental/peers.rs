@@ -1,7 +1,7 @@
 //! New peer classes: for pods whose key no address had before, and for predicates of changed policies.
 //!
-//! A new class changes every row that has a rule for it, so all rows of the node are made again. That costs as much as
-//! the node's policies and peer classes, and nothing for the other pods of the cluster.
+//! A new class needs an entry in every row that has a rule for it. All other entries stay. That costs as much as the
+//! node's rules, and nothing for the other pods of the cluster.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -78,7 +78,7 @@ impl Maintained {
             Arc::make_mut(&mut self.peers.lookup).hold(&cluster, &rules, &new.predicates);
         }
         // The facts have an element for each predicate and each name, also if no class has it.
-        effect.changes_facts |= has_new_names || !new.predicates.is_empty();
+        effect.extends_facts |= has_new_names || !new.predicates.is_empty();
         let mut keyed = Keyed::default();
         for pod in pods {
             self.key_pod(pod, moves, &mut keyed, meter)?;
@@ -137,7 +137,7 @@ impl Maintained {
             let new: Vec<PeerClass> = list[before..].to_vec();
             self.add_named(&new, effect);
             self.classes.peers = Arc::clone(&self.peers.list);
-            effect.changes_facts = true;
+            effect.extends_facts = true;
         }
         let map = &self.peers.addresses;
         let numbered = keys.iter().filter_map(|(address, key)| Some((*address, self.peers.lookup.find(key)?)));

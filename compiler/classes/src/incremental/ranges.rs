@@ -182,7 +182,9 @@ impl Maintained {
         // The new classes need no ranges of ports: their named ports are those of the classes that they come from.
         self.classes.peers = Arc::clone(&self.peers.list);
         self.classes.addresses = Arc::clone(&self.peers.addresses);
-        (effect.changes_facts, effect.changes_addresses) = (true, true);
+        (effect.extends_facts, effect.changes_addresses) = (true, true);
+        // A hostPort's backend can have another class.
+        effect.changes_facts |= !self.cluster.host_ports.is_empty();
         Ok(moves)
     }
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use super::{Effect, Maintained, NeedsWhole};
 use crate::meter::Meter;
-use crate::rows::{Row, RowBuilder};
+use crate::rows::{Row, RowBuilder, RowFacts};
 use crate::subjects::LocalEndpoint;
-use crate::{Classes, SubjectClass, SubjectId};
-use weir_model::{Direction, EndpointId};
+use crate::{AtomSet, Classes, SubjectClass, SubjectId};
+use weir_model::{Direction, EndpointId, Interner};
 
 /// The members of subject classes, while local endpoints move from class to class.
 struct Members {
@@ -18,7 +18,7 @@ struct Members {
 
 impl Maintained {
     /// Makes the classes of the touched endpoints again, the rows of classes that are new, and the egress rows of
-    /// others if services have other backends.
+    /// others if services have other backends. The remaining rows get entries for new peer classes.
     pub(super) fn rebuild_subjects(&mut self, effect: &Effect, meter: &Meter) -> Result<(), NeedsWhole> {
         let touched = &effect.touched;
         let local: Vec<LocalEndpoint> = touched.iter().map(|index| self.draft.local[*index].clone()).collect();
@@ -28,6 +28,15 @@ impl Maintained {
         let mut builder = RowBuilder::new(&self.cluster, &rules, &atoms, &self.peers, meter, facts, sets);
         let subjects = builder.subjects(&local);
         let fresh = assign(classes, touched, subjects);
+        if let Some(first) = effect.first_new {
+            // After a limit, rows are incomplete.
+            meter.check()?;
+            let (facts, sets) = builder.into_parts();
+            let of_new = RowFacts::since(first, &rules, &self.peers);
+            let extender = RowBuilder::new(&self.cluster, &rules, &atoms, &self.peers, meter, of_new, sets);
+            let sets = extend(classes, &fresh, extender);
+            builder = RowBuilder::new(&self.cluster, &rules, &atoms, &self.peers, meter, facts, sets);
+        }
         if classes.subjects.iter().any(|it| it.audit.is_some()) != classes.rows.audit.is_some() {
             return Err(NeedsWhole::Audit);
         }
@@ -66,6 +75,31 @@ impl Maintained {
         classes.rows.atom_sets = self.sets.to_vec();
         if self.sets.len() > self.most_sets { Err(NeedsWhole::Sets) } else { Ok(()) }
     }
+}
+
+/// Adds the entries of new peer classes to the rows of all subject classes but these. The facts of the builder contain
+/// only the new classes.
+fn extend(classes: &mut Classes, fresh: &BTreeSet<usize>, mut builder: RowBuilder<'_>) -> Interner<AtomSet> {
+    let Classes { subjects, rows, .. } = classes;
+    for (index, subject) in subjects.iter().enumerate().filter(|(index, _)| !fresh.contains(index)) {
+        for direction in Direction::ALL {
+            let list = if direction == Direction::Ingress { &mut rows.ingress } else { &mut rows.egress };
+            list[index] = builder.extended(direction, subject, &list[index]);
+            if let Some(audit) = &mut rows.audit {
+                let audit = &mut audit[direction as usize][index];
+                *audit = match &subject.audit {
+                    Some(_) => builder.extended(direction, &subject.clone().with_audit_enforced(), audit),
+                    None => list[index].clone(),
+                };
+            }
+        }
+        let denied = builder.denied_by_lists(Direction::Ingress, subject);
+        if !denied.is_empty() {
+            let by_subject = rows.denied_by_lists.get_or_insert_with(|| vec![Vec::new(); subjects.len()]);
+            by_subject[index].extend(denied);
+        }
+    }
+    builder.into_parts().1
 }
 
 fn first(rows: Vec<Row>, enforced: &Row) -> Row {

@@ -1,6 +1,7 @@
 //! The facts about peers and services that all rows share, so that no row has to ask every class or service.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::Range;
 
 use super::RowBuilder;
 use crate::meter::Meter;
@@ -40,6 +41,8 @@ pub(crate) struct LocalBackends {
 /// this, a row costs as much as its rules match.
 #[derive(Debug, Default)]
 pub(super) struct Matching {
+    /// The classes that it contains.
+    pub(super) classes: Range<usize>,
     /// By predicate: the classes for which it holds.
     holding: Vec<Vec<PeerId>>,
     /// By egress name: the classes that have it, with its number there.
@@ -48,14 +51,23 @@ pub(super) struct Matching {
 }
 
 impl Matching {
-    fn new(rules: &RulePredicates, peers: &[PeerClass]) -> Self {
-        let mut holding = vec![Vec::new(); rules.predicates.len()];
-        let mut naming = vec![Vec::new(); rules.egress_names.len()];
-        for (id, peer) in (0..).map(PeerId).zip(peers) {
+    /// With the classes from this one on.
+    fn since(first: usize, rules: &RulePredicates, peers: &[PeerClass]) -> Self {
+        let none = Self { classes: first..first, lists: rules.of_lists(), ..Self::default() };
+        none.extended(rules, peers)
+    }
+
+    /// With the new classes, predicates and names.
+    fn extended(mut self, rules: &RulePredicates, peers: &[PeerClass]) -> Self {
+        let Self { classes, holding, naming, .. } = &mut self;
+        holding.resize(rules.predicates.len(), Vec::new());
+        naming.resize(rules.egress_names.len(), Vec::new());
+        for (id, peer) in (0..).map(PeerId).zip(peers).skip(classes.end) {
             peer.predicates.iter().for_each(|predicate| holding[predicate.index()].push(id));
             peer.named.iter().for_each(|(name, number)| naming[*name as usize].push((id, *number)));
         }
-        Self { holding, naming, lists: rules.of_lists() }
+        classes.end = peers.len();
+        self
     }
 
     /// The classes for which a predicate holds.
@@ -94,10 +106,9 @@ impl RowFacts {
         peers: &Peers,
         meter: &Meter,
     ) -> Self {
-        let is_special = |peer: &PeerClass| peer.vip.is_some() || !peer.nodes.is_empty() || !peer.host_ports.is_empty();
         let of_peers = (0..).map(PeerId).zip(peers.list.iter());
         let facts = Self {
-            matching: Matching::new(rules, &peers.list),
+            matching: Matching::since(0, rules, &peers.list),
             node_ports: vips::node_ports(cluster, atoms),
             special: of_peers.filter(|(_, peer)| is_special(peer)).map(|(id, _)| id).collect(),
             // Filled in below, since that reads the other fields.
@@ -109,6 +120,22 @@ impl RowFacts {
         let behind = |it: &Service| it.ports.iter().map(|port| builder.behind(port)).collect();
         let behind = cluster.services.iter().map(behind).collect();
         Self { behind, ..builder.facts }
+    }
+
+    /// Adds new peer classes, predicates and names. Returns the first new class; `None` if one of them is an address of
+    /// a service, a node or a hostPort: then the facts have to be made again.
+    pub(crate) fn extend(&mut self, rules: &RulePredicates, peers: &Peers) -> Option<usize> {
+        let first = self.matching.classes.end;
+        if peers.list[first..].iter().any(is_special) {
+            return None;
+        }
+        self.matching = std::mem::take(&mut self.matching).extended(rules, &peers.list);
+        Some(first)
+    }
+
+    /// The facts for entries of the classes from this one on. None of them is special.
+    pub(crate) fn since(first: usize, rules: &RulePredicates, peers: &Peers) -> Self {
+        Self { matching: Matching::since(first, rules, &peers.list), ..Self::default() }
     }
 
     /// Finds the atoms of backends again, after the atoms have changed.
@@ -143,6 +170,11 @@ impl RowFacts {
     pub(crate) fn to_local(&self) -> &[LocalBackends] {
         &self.to_local
     }
+}
+
+/// Whether an address of this class is a service's, a local node's, or one with hostPorts.
+fn is_special(peer: &PeerClass) -> bool {
+    peer.vip.is_some() || !peer.nodes.is_empty() || !peer.host_ports.is_empty()
 }
 
 /// The ports of backends, without repetitions in a row: nearly all backends of a service have the same port.

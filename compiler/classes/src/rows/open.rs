@@ -1,5 +1,7 @@
 //! Rows that are still built: sets of atoms by peer class, before the sets are numbered.
 
+use std::ops::Range;
+
 use crate::PeerId;
 use crate::ports::AtomSet;
 
@@ -40,21 +42,24 @@ pub(super) fn entry_bytes(like: &AtomSet) -> u64 {
 /// be found quickly.
 pub(super) struct Entries {
     pub(super) list: Vec<(PeerId, AtomSet)>,
+    /// The first class of `positions`.
+    first: usize,
     /// The position in `list`, by peer class.
     pub(super) positions: Vec<u32>,
     pub(super) default: AtomSet,
 }
 
 impl Entries {
-    pub(super) fn new(peers: usize, default: AtomSet) -> Self {
+    /// For these peer classes.
+    pub(super) fn new(peers: Range<usize>, default: AtomSet) -> Self {
         // An array over all classes instead of a map, because `of` is the innermost step: it runs once for each class
         // that each rule matches. Sets are only made for classes that some rule matches.
-        Self { list: Vec::new(), positions: vec![u32::MAX; peers], default }
+        Self { list: Vec::new(), first: peers.start, positions: vec![u32::MAX; peers.len()], default }
     }
 
     /// The set of a class, which starts as the default.
     pub(super) fn of(&mut self, peer: PeerId) -> &mut AtomSet {
-        let position = &mut self.positions[peer.index()];
+        let position = &mut self.positions[peer.index() - self.first];
         if *position == u32::MAX {
             *position = self.list.len() as u32;
             // A copy of the default, since rules without peers allow this class too.

@@ -28,6 +28,9 @@ struct SpecialRows<'r> {
 impl<'a> RowBuilder<'a> {
     /// Overwrites the entries of service addresses, of the pod's own node, and of hostPorts there.
     pub(super) fn overlay_special(&self, subject: &SubjectClass, open: &mut OpenRow) {
+        if self.facts.special.is_empty() {
+            return;
+        }
         let exempt = self.exempt(Direction::Egress, subject);
         let rules = self.rules_of(Direction::Egress, subject);
         let rules = rules.as_deref();

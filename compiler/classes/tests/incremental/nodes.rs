@@ -138,3 +138,28 @@ fn the_claims_of_a_service_that_left_are_forgotten_when_another_one_comes() {
     let made = applied(&mut server, &mut index, service("web", 3));
     assert_eq!(made.classes.vips.iter().filter(|vip| !vip.ports.is_empty()).count(), 2, "db and web");
 }
+
+/// The pod itself is a backend of its service, of the same class as nodes without the label. So the classes behind the
+/// service stay the same when one of its nodes gets or loses the label, but the pod's own verdict does not.
+#[test]
+fn a_local_backend_is_judged_again_when_a_node_behind_its_service_gets_another_class() {
+    let zone = "{apiVersion: policy.networking.k8s.io/v1alpha1, kind: AdminNetworkPolicy, metadata: {name: to-zone},
+        spec: {priority: 5, subject: {namespaces: {}},
+            egress: [{action: Allow, to: [{nodes: {matchLabels: {zone: a}}}]}]}}";
+    let service = "{apiVersion: v1, kind: Service, metadata: {name: own, namespace: shop},
+        spec: {clusterIP: 10.96.0.4, ports: [{port: 80}]}}";
+    let slice = "{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4, ports: [{port: 80}],
+        metadata: {name: own-1, namespace: shop, labels: {kubernetes.io/service-name: own}},
+        endpoints: [{addresses: [10.0.1.3]}, {addresses: [172.16.0.2]}, {addresses: [172.16.0.3]}]}";
+    let isolated = "{podSelector: {matchLabels: {app: alone}}, policyTypes: [Egress]}";
+    let [with, without] = ["zone: a", ""].map(|labels| node("far", labels, &[2]));
+    for (first, second) in [(&with, &without), (&without, &with)] {
+        let (mut server, mut index) = client();
+        let others = [node("third", "zone: a", &[3]), first.clone(), pod("shop", "alone", "near", "alone", "10.0.1.3")];
+        let others = [zone, service, slice].into_iter().flat_map(objects).chain(others);
+        others.for_each(|object| _ = server.apply(object, &mut index));
+        server.apply(network_policy("shop", "alone", "enforce", isolated), &mut index);
+        index.compile().expect("classes");
+        applied(&mut server, &mut index, second.clone());
+    }
+}

@@ -361,9 +361,10 @@ pub(crate) fn service(random: &mut Random) -> Object {
 pub(crate) fn slice(random: &mut Random) -> Object {
     let (namespace, service, ..) = random.pick(&SERVICES);
     let endpoint = |random: &mut Random| {
-        let address = match random.below(5) {
-            0 | 1 => format!("10.0.0.{}", random.below(16)),
-            2 | 3 => format!("10.0.1.{}", 1 + random.below(14)),
+        let address = match random.below(11) {
+            0..4 => format!("10.0.0.{}", random.below(16)),
+            4..8 => format!("10.0.1.{}", 1 + random.below(14)),
+            8 => format!("172.16.0.{}", 1 + random.below(4)),
             _ => format!("192.0.2.{}", random.below(16)),
         };
         format!("{{addresses: [{address}], conditions: {{ready: {}}}}}", random.below(5) > 0)

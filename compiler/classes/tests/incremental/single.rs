@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use weir_classes::SubjectId;
 use weir_classes::index::{Dirty, Generation, Index, Key, NeedsWhole};
+use weir_classes::{Limits, Row, SubjectId};
 use weir_codegen::compile::CompileOptions;
 use weir_model::{Assumptions, EndpointId, IpBlockPods};
-use weir_objects::k8s::{Body, Object};
+use weir_objects::k8s::{Body, Labels, Object};
 use weir_testing::yaml::{NEAR_AND_FAR, objects};
 
 use crate::objects::{fixed, network_policy, pod};
@@ -565,5 +565,107 @@ fn changed_ranges_need_a_compile_from_scratch_if_blocks_match_no_pods() {
     for change in [network_policy("shop", "to-db", "enforce", spec), list("10.0.0.0/8")] {
         assert_eq!(index.apply(change), Dirty::Everything);
         assert_eq!(generation(&mut index, |_| ()).1, Some(NeedsWhole::Peers));
+    }
+}
+
+#[test]
+fn changes_with_new_peers_stop_at_every_limit() {
+    let made = |limits| {
+        let (mut server, mut index) = client();
+        let open = "{podSelector: {matchLabels: {app: job}}, policyTypes: [Ingress, Egress], \
+                    ingress: [{ports: [{port: 443}]}], egress: [{to: [{podSelector: {}}]}]}";
+        server.apply(network_policy("shop", "of-job", "enforce", open), &mut index);
+        server.apply(pod("shop", "job", "near", "job", "10.0.1.3"), &mut index);
+        index.compile().expect("classes");
+        let to_web = "{podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], \
+                      egress: [{to: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 443}]}]}";
+        server.apply(network_policy("shop", "to-web", "enforce", to_web), &mut index);
+        let made = index.begin_changes().expect("changes").classify_within(limits);
+        made.map(|mut made| {
+            index.adopt(&mut made);
+            check_agrees(&index, &made, &server);
+            made.classes.spent
+        })
+    };
+    let needed = made(Limits::NONE).expect("there is no limit");
+    let (mut stopped, mut done) = (0, 0);
+    for part in 0..=64 {
+        for limits in [
+            Limits { bytes: needed.bytes * part / 64, steps: u64::MAX },
+            Limits { bytes: u64::MAX, steps: needed.steps * part / 64 },
+        ] {
+            match made(limits) {
+                Ok(spent) => done += usize::from(limits.allow(spent)),
+                Err(why) => stopped += usize::from(matches!(why, NeedsWhole::Limits(_))),
+            }
+        }
+    }
+    assert!(done >= 2 && stopped + done == 130, "{stopped} and {done}");
+}
+
+/// The row of a local pod, by its name.
+fn egress_row(made: &Generation, pod: &str) -> Row {
+    let is_it = |id: EndpointId| made.cluster.endpoints[id.index()].name == pod;
+    let (_, SubjectId(subject)) = made.classes.subject_of.iter().find(|(id, _)| is_it(*id)).expect("it is local");
+    made.classes.rows.egress[*subject as usize].clone()
+}
+
+#[test]
+fn new_peer_classes_leave_the_entries_of_other_rows_as_they_are() {
+    let (mut server, mut index) = client();
+    let spec = "{podSelector: {matchLabels: {app: job}}, policyTypes: [Egress], \
+                egress: [{to: [{podSelector: {matchLabels: {app: db}}}]}]}";
+    server.apply(network_policy("shop", "of-job", "enforce", spec), &mut index);
+    server.apply(pod("shop", "job", "near", "job", "10.0.1.3"), &mut index);
+    index.compile().expect("classes");
+    let to_web = "{podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], \
+                  egress: [{to: [{podSelector: {matchLabels: {app: web}}}]}]}";
+    let first = applied(&mut server, &mut index, network_policy("shop", "to-web", "enforce", to_web));
+    let to_job = to_web.replace("app: web", "app: job");
+    let second = applied(&mut server, &mut index, network_policy("shop", "to-job", "enforce", &to_job));
+    let [before, after] = [&first, &second].map(|made| egress_row(made, "job"));
+    assert!(second.classes.peers.len() > first.classes.peers.len(), "the job is a peer now");
+    assert!(Arc::ptr_eq(&before.entries, &after.entries), "no rule of the job is for the new class");
+    // A pod unlike all others, which the rule of the job matches.
+    let mut unlike = pod("shop", "db-3", "far", "db", "10.0.0.4");
+    unlike.meta.labels = Arc::new(Labels::from([("app", "db"), ("tier", "new")]));
+    let to_tier = to_web.replace("app: web", "tier: new");
+    applied(&mut server, &mut index, network_policy("shop", "to-tier", "enforce", &to_tier));
+    let third = applied(&mut server, &mut index, unlike);
+    let extended = egress_row(&third, "job");
+    assert_eq!(extended.entries.len(), after.entries.len() + 1);
+    assert!(extended.entries.starts_with(&after.entries));
+}
+
+#[test]
+fn a_policy_that_comes_or_goes_leaves_most_descriptions_of_the_others() {
+    let (mut server, mut index) = client();
+    let numbered = |number: u32| {
+        let spec = format!(
+            "{{podSelector: {{matchLabels: {{app: client}}}}, policyTypes: [Egress], \
+             egress: [{{ports: [{{port: {}}}]}}]}}",
+            1_000 + number % 8
+        );
+        network_policy("shop", &format!("p{number:03}"), "enforce", &spec)
+    };
+    (0..80).filter(|number| number % 2 == 0).for_each(|number| _ = server.apply(numbered(number), &mut index));
+    index.compile().expect("classes");
+    let mut artifacts = Artifacts::new(CompileOptions::default());
+    server.apply(numbered(1), &mut index);
+    artifacts.make(&generation(&mut index, |_| ()).0);
+    // Each change costs a group, or two if a group has become small. The artifacts are compared with others that are
+    // made alone.
+    for round in 0..40 {
+        let changed = numbered([3, 41, 79, 1, 5, 7][round % 6]);
+        match server.live.contains_key(&Key::of(&changed)) {
+            true => server.delete(&Key::of(&changed), &mut index),
+            false => server.apply(changed, &mut index),
+        };
+        let (made, why) = generation(&mut index, |_| ());
+        assert_eq!(why, None);
+        let before = artifacts.taken;
+        artifacts.make(&made);
+        let (taken, all) = (artifacts.taken - before, made.classes.policies().len());
+        assert!(taken + 36 >= all && taken < all, "round {round}: {taken} of {all}");
     }
 }
