@@ -3,11 +3,11 @@
 //!
 //! Problem: the agent's bookkeeping can fail in orders of events that no hand-written test covers. Examples: a deletion
 //! arrives after another pod has the address, a new list loses events, the agent dies between two steps.
-//! Strategy: three models run around the agent. In the cluster ([`world`]), pods, policies and namespaces come and go.
-//! The API server ([`server`]) has lists and watches that are late, end and expire; the agent's own
+//! Strategy: three models run around the agent. In the cluster ([`world`]), pods, policies, services and namespaces come
+//! and go. The API server ([`server`]) has lists and watches that are late, end and expire; the agent's own
 //! [`crate::watch::cursor::Cursor`] reads them. On the host ([`host`]), interfaces come and go, and the kernel outlives
-//! the agent. The test moves the clock. After each round, [`verdicts`] sends packets between all pods through the
-//! programs that are in force.
+//! the agent. The test moves the clock. After each round, [`verdicts`] sends packets between all pods, and to services,
+//! through the programs that are in force.
 //! Invariant: the same seed gives the same life, except for the time that this machine takes for a generation.
 //!
 //! `WEIR_LIFE_ROUNDS` sets the number of rounds and `WEIR_LIFE_SEED` the first seed; `cargo xtask life` runs without
@@ -286,7 +286,8 @@ fn kernel_matches_the_reference_after_random_events() {
     println!("{rounds} rounds from seed {first}: {tally:?}");
     let occurs = |result| tally.get(result).is_some_and(|count| *count > 0);
     assert!(
-        ["allowed", "denied", "started", "ordered", "single", "prepared", "meanwhile"].into_iter().all(occurs),
+        ["allowed", "denied", "to backends", "not to backends"].into_iter().all(occurs)
+            && ["started", "ordered", "single", "prepared", "meanwhile"].into_iter().all(occurs),
         "each kind of answer occurs: {tally:?}"
     );
     // This occurs only if a new agent meets a pod that it did not know and a neighbour that acts first.

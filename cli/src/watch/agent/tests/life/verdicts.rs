@@ -7,12 +7,13 @@ use weir_artifact::packet;
 use weir_machine::LoadedPrograms;
 use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
 use weir_model::resolve::resolve;
-use weir_model::{Assumptions, Direction, Protocol};
+use weir_model::{Assumptions, Cluster, Direction, Protocol};
 use weir_objects::decode::{self, Input, InputKind};
 use weir_objects::k8s::Object;
 
 use super::host::FakeHostState;
 use super::server::FakeApiServer;
+use super::world::SERVICE_ADDRESSES;
 
 /// A pod of this node whose network is complete.
 pub(super) struct ExpectedPod {
@@ -24,8 +25,9 @@ pub(super) struct ExpectedPod {
     pub(super) is_disputed: bool,
 }
 
-/// How often each result occurred: packets that were `allowed` or `denied`, interfaces that were `closed` because it was
-/// not known to which pod they belong, and pods that the CNI plug-in was allowed to start (`started`).
+/// How often each result occurred: packets that were `allowed` or `denied`, those among them that pods sent to services
+/// (`to backends`, `not to backends`), interfaces that were `closed` because it was not known to which pod they belong,
+/// and pods that the CNI plug-in was allowed to start (`started`).
 pub(super) type VerdictTally = BTreeMap<&'static str, u64>;
 
 /// All differences, in words.
@@ -89,7 +91,8 @@ fn packets(
     let mut oracle = Oracle::new(&cluster);
     let mut wrong = Vec::new();
     let others = cluster.endpoints.iter().flat_map(|it| it.addresses.clone());
-    let others: Vec<IpAddr> = others.chain((1..4).map(|last| [203, 0, 113, last].into())).collect();
+    let others = others.chain((1..4).map(|last| [203, 0, 113, last].into()));
+    let others: Vec<IpAddr> = others.chain(SERVICE_ADDRESSES).collect();
     for (place, pod) in open.iter().enumerate() {
         for (remote, port) in others.iter().flat_map(|remote| [80, 81].map(|port| (*remote, port))) {
             for hook in Direction::ALL {
@@ -99,6 +102,10 @@ fn packets(
                 let packet = packet::build(source, destination, protocol, port).expect("of one family");
                 let found = machine.run(hook, place, packet, false).expect("the programs run");
                 *tally.entry(if found == Verdict::Allow { "allowed" } else { "denied" }).or_default() += 1;
+                if SERVICE_ADDRESSES.contains(&remote) && has_backends(&cluster, remote, port) {
+                    let of_service = if found == Verdict::Allow { "to backends" } else { "not to backends" };
+                    *tally.entry(of_service).or_default() += u64::from(hook == Direction::Egress);
+                }
                 if found != expected {
                     wrong.push(format!("{hook:?} {source} -> {destination}:{port} is {found:?}, not {expected:?}"));
                 }
@@ -106,6 +113,12 @@ fn packets(
         }
     }
     wrong
+}
+
+/// Whether a service at this address has backends behind the port.
+fn has_backends(cluster: &Cluster, address: IpAddr, port: u16) -> bool {
+    let at_address = cluster.services.iter().filter(|it| it.addresses.contains(&address));
+    at_address.flat_map(|it| &it.ports).any(|it| it.port == port && !it.backends.is_empty())
 }
 
 fn is_open(state: &FakeHostState, pod: &ExpectedPod) -> bool {

@@ -2,7 +2,7 @@
 //! possible.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -16,6 +16,10 @@ use crate::cni::wire::{CniQuestion, Verb};
 
 const NAMESPACES: [&str; 2] = ["red", "blue"];
 const APPS: [&str; 3] = ["x", "y", "z"];
+const SERVICES: [&str; 2] = ["s0", "s1"];
+/// The addresses of services.
+pub(super) const SERVICE_ADDRESSES: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1)), IpAddr::V4(Ipv4Addr::new(10, 96, 0, 2))];
 
 #[derive(Clone, Debug)]
 struct FakePod {
@@ -83,7 +87,7 @@ impl FakeCluster {
 
     /// Does one random step.
     pub(super) fn act(&mut self, dice: &mut Random) {
-        match dice.below(23) {
+        match dice.below(28) {
             0..=3 => self.create(dice),
             4..=6 => self.attach(dice),
             7..=8 => self.report_address(dice),
@@ -92,11 +96,13 @@ impl FakeCluster {
             16 => self.delete_policy(dice),
             17 => self.put_list(dice),
             18 => self.replace_namespace(dice),
-            20.. => self.dispute(dice),
-            _ => {
+            19 => {
                 self.note("compacted".to_owned());
                 self.server.compact();
             }
+            20..=21 => self.put_service(dice),
+            22..=24 => self.put_slice(dice),
+            _ => self.dispute(dice),
         }
     }
 
@@ -299,6 +305,62 @@ impl FakeCluster {
         );
     }
 
+    /// Adds, changes or deletes a service.
+    fn put_service(&mut self, dice: &mut Random) {
+        let id = FakeObjectId::new("Service", dice.pick(&NAMESPACES), dice.pick(&SERVICES));
+        if dice.once_in(4) || self.is_ending(&id.namespace) {
+            self.note(format!("no service {id:?}"));
+            return self.server.delete(&id);
+        }
+        let of_another = |address: &IpAddr| {
+            self.server.objects.iter().any(|(other, it)| *other != id && it["spec"]["clusterIP"] == json!(address))
+        };
+        let free: Vec<IpAddr> = SERVICE_ADDRESSES.into_iter().filter(|it| !of_another(it)).collect();
+        let before = self.server.get(&id).map(|it| (it["metadata"]["uid"].clone(), it["spec"]["clusterIP"].clone()));
+        let Some((uid, address)) = before.or_else(|| Some((json!(self.uid()), json!(dice.pick_any(&free)?)))) else {
+            return;
+        };
+        let ports = json!([{"port": 80, "targetPort": 80 + dice.below(2)}]);
+        let mut spec = json!({"clusterIP": address, "clusterIPs": [address], "ports": ports});
+        if dice.once_in(2) {
+            spec["selector"] = json!({"app": dice.pick(&APPS)});
+        }
+        self.note(format!("service {}/{} {spec}", id.namespace, id.name));
+        let meta = json!({"name": id.name, "namespace": id.namespace, "uid": uid});
+        self.server.put("Service", json!({"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec}));
+    }
+
+    /// Adds, changes or deletes one of two slices of a service. The service may not exist, and the addresses may belong
+    /// to no pod: slices are written later than pods.
+    fn put_slice(&mut self, dice: &mut Random) {
+        let (namespace, service) = (dice.pick(&NAMESPACES), dice.pick(&SERVICES));
+        let id = FakeObjectId::new("EndpointSlice", namespace, &format!("{service}-{}", dice.below(2)));
+        if dice.once_in(5) || self.is_ending(namespace) {
+            self.note(format!("no slice {id:?}"));
+            return self.server.delete(&id);
+        }
+        let address = |dice: &mut Random| match dice.below(5) {
+            0 => IpAddr::from([203, 0, 113, 1 + dice.below(4) as u8]),
+            _ => IpAddr::from([10, 0, dice.below(2) as u8, 1 + dice.below(5) as u8]),
+        };
+        let endpoint = |dice: &mut Random| {
+            let conditions = json!({"ready": !dice.once_in(4), "terminating": dice.once_in(6)});
+            json!({"addresses": [address(dice)], "conditions": conditions})
+        };
+        let endpoints: Vec<Value> = (0..dice.below(4)).map(|_| endpoint(dice)).collect();
+        self.note(format!("slice {namespace}/{} {endpoints:?}", id.name));
+        let labels = json!({"kubernetes.io/service-name": service});
+        let uid = self.server.get(&id).map(|it| it["metadata"]["uid"].clone());
+        let uid = uid.unwrap_or_else(|| json!(self.uid()));
+        let meta = json!({"name": id.name, "namespace": namespace, "uid": uid, "labels": labels});
+        let ports = json!([{"port": 80 + dice.below(2), "protocol": "TCP"}]);
+        self.server.put(
+            "EndpointSlice",
+            json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": meta,
+                "addressType": "IPv4", "ports": ports, "endpoints": endpoints}),
+        );
+    }
+
     fn put_namespace(&mut self, name: &'static str, dice: &mut Random) {
         let labels = json!({"team": APPS[dice.below(2)], "kubernetes.io/metadata.name": name});
         let meta = json!({"name": name, "uid": self.uid(), "labels": labels});
@@ -352,6 +414,9 @@ impl FakeCluster {
         self.delete_policies(name);
         let pods: Vec<usize> = (0..self.pods.len()).filter(|it| self.pods[*it].namespace == name).collect();
         pods.into_iter().for_each(|index| self.delete(index));
+        let is_of_service = |it: &&FakeObjectId| it.namespace == name && matches!(it.kind, "Service" | "EndpointSlice");
+        let of_services: Vec<FakeObjectId> = self.server.objects.keys().filter(is_of_service).cloned().collect();
+        of_services.iter().for_each(|id| self.server.delete(id));
         self.server.delete(&id);
         self.put_namespace(name, dice);
         if dice.once_in(2) {
