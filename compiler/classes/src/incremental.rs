@@ -356,8 +356,8 @@ impl Maintained {
             effect.first_new = None;
         }
         // A local pod that is a backend itself is judged by the other backends, and this is a part of its class. Ranges
-        // that move can give other backends its class, or take it from them: then the classes behind the service are the
-        // same as before.
+        // that move can give other backends its class, or take it from them: then the classes behind the service are
+        // the same as before.
         effect.touched.extend(&replaced.local);
         let is_other = |id| self.has_moved_ranges || with_other_backends.contains(&id);
         let of_others = facts.to_local().iter().filter(|it| is_other(ServiceId(it.service)));

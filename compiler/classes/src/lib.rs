@@ -159,8 +159,8 @@ pub struct Classes {
     lookup: Arc<peers::PeerLookup>,
 }
 
-/// Identifies the rules of a policy. Two are equal if they are the same object: then the policies have the same name and
-/// mode too, because each policy that has changed gets new rules. Their numbers may differ.
+/// Identifies the rules of a policy. Two are equal if they are the same object: then the policies have the same name
+/// and mode too, because each policy that has changed gets new rules. Their numbers may differ.
 #[derive(Clone, Debug)]
 pub struct RulesOfPolicy(Arc<predicates::PolicyRules>);
 

@@ -16,8 +16,8 @@ use weir_objects::origin::{FieldOrigin, FieldPath};
 /// The descriptions of policies and predicates in the last manifest, for the next one. Most policies are the same then,
 /// and with thousands of policies, their descriptions take longer than the rest of an artifact.
 ///
-/// Strategy: policies are described in groups of about [`GROUP`]. A group is taken if the same policies follow each other
-/// again, whatever their numbers are. A policy that comes, changes or goes costs its group alone.
+/// Strategy: policies are described in groups of about [`GROUP`]. A group is taken if the same policies follow each
+/// other again, whatever their numbers are. A policy that comes, changes or goes costs its group, or two.
 /// Invariant: a manifest that takes descriptions from here is byte for byte the one that is made without them. For this,
 /// a description is taken only if the policies have the same rules, names and modes, and if no range of ports that is
 /// in force has other atoms.

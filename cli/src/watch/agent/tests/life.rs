@@ -3,8 +3,8 @@
 //!
 //! Problem: the agent's bookkeeping can fail in orders of events that no hand-written test covers. Examples: a deletion
 //! arrives after another pod has the address, a new list loses events, the agent dies between two steps.
-//! Strategy: three models run around the agent. In the cluster ([`world`]), pods, policies, services and namespaces come
-//! and go. The API server ([`server`]) has lists and watches that are late, end and expire; the agent's own
+//! Strategy: three models run around the agent. In the cluster ([`world`]), pods, policies, services and namespaces
+//! come and go. The API server ([`server`]) has lists and watches that are late, end and expire; the agent's own
 //! [`crate::watch::cursor::Cursor`] reads them. On the host ([`host`]), interfaces come and go, and the kernel outlives
 //! the agent. The test moves the clock. After each round, [`verdicts`] sends packets between all pods, and to services,
 //! through the programs that are in force.
