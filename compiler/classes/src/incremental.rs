@@ -7,11 +7,10 @@
 //! Port atoms are cut again and keep their numbers ([`crate::ports::StableAtoms`]). Only subject classes that the
 //! policy selects, before or after the change, get new rows ([`subjects`]). Peer classes are shared with the generation
 //! before, unless a rule has a new peer or a remote pod is unlike all others ([`peers`]): then the addresses in
-//! question get classes, and all rows of the node get entries for these. Local pods come and go ([`local`]), services
-//! get other addresses, ports and backends ([`services`]), namespaces get other labels ([`namespaces`]), cluster-wide
-//! policies and lists are numbered again ([`tiers`], [`lists`]), and blocks, lists and `nodes` peers get other ranges
-//! of addresses ([`ranges`]).
-//! [`NeedsWhole`] lists the changes that need a compile from scratch.
+//! question get classes, and rows with a rule for a new class get an entry for it. Local pods come and go ([`local`]),
+//! services get other addresses, ports and backends ([`services`]), namespaces get other labels ([`namespaces`]),
+//! cluster-wide policies and lists are numbered again ([`tiers`], [`lists`]), and blocks, lists and `nodes` peers get
+//! other ranges of addresses ([`ranges`]). [`NeedsWhole`] lists the changes that need a compile from scratch.
 //! The alternative was to remember the result of each stage for each unit (pod, selector, policy) and to run the stages
 //! over all units. It was not chosen, because looking up 10,000 remembered results takes longer than the change itself.
 //! Invariants: the result has the verdicts and reasons of a compile from scratch. Numbers of classes, atoms and sets
@@ -167,10 +166,10 @@ struct Effect {
     changes_origins: bool,
     /// Whether the facts that all rows share have to be made again.
     changes_facts: bool,
-    /// Whether there are peer classes, predicates or names that the facts do not have yet.
+    /// Whether there may be peer classes, predicates or names that the facts do not have yet.
     extends_facts: bool,
-    /// The first peer class for which rows of endpoints that are not touched have no entries yet.
-    first_new: Option<usize>,
+    /// The first of the new peer classes. Rows that are not made again need entries for them.
+    first_new_peer: Option<usize>,
     /// Whether a service port may be judged by other backends. Egress rows depend on them, and the classes of local
     /// pods that are backends themselves, which are touched.
     changes_backends: bool,
@@ -315,14 +314,15 @@ impl Maintained {
         }
     }
 
-    /// Makes the facts that all rows share again, if they may have changed. Then every row may have changed; if only
-    /// the backends of services have, every egress row. If there are only new peer classes, they get entries.
+    /// Brings the facts that all rows share up to date, and notes which rows follow: all of them if the facts are made
+    /// again; egress rows if a service has other backends, also because ranges have moved; only entries for new peer
+    /// classes if there is nothing else.
     fn renew_facts(&mut self, replaced: &services::Replaced, effect: &mut Effect, meter: &Meter) {
         let Self { cluster, draft, classes, peers, facts, .. } = self;
         let mut with_other_backends = Vec::new();
         if effect.extends_facts && !effect.changes_facts {
             match facts.extend(&classes.rules, peers) {
-                Some(first) => effect.first_new = Some(first).filter(|first| *first < peers.list.len()),
+                Some(first) => effect.first_new_peer = Some(first).filter(|first| *first < peers.list.len()),
                 None => effect.changes_facts = true,
             }
         }
@@ -353,11 +353,11 @@ impl Maintained {
         }
         if effect.changes_facts {
             effect.touched = (0..self.draft.local.len()).collect();
-            effect.first_new = None;
+            effect.first_new_peer = None;
         }
-        // A local pod that is a backend itself is judged by the other backends, and this is a part of its class. Ranges
-        // that move can give other backends its class, or take it from them: then the classes behind the service are
-        // the same as before.
+        // A local pod that is a backend itself is judged by the other backends, and this is a part of its class. If
+        // ranges move, another backend can get or lose the class that this pod has. The classes behind the service are
+        // the same then, and its verdict is another one, so all local backends are judged again.
         effect.touched.extend(&replaced.local);
         let is_other = |id| self.has_moved_ranges || with_other_backends.contains(&id);
         let of_others = facts.to_local().iter().filter(|it| is_other(ServiceId(it.service)));

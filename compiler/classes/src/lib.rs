@@ -159,20 +159,20 @@ pub struct Classes {
     lookup: Arc<peers::PeerLookup>,
 }
 
-/// Identifies the rules of a policy. Two are equal if they are the same object: then the policies have the same name
-/// and mode too, because each policy that has changed gets new rules. Their numbers may differ.
+/// Identifies a version of a policy's rules. Two are equal only if the policy is the same (namespace, name and mode)
+/// and has not changed: a changed policy gets new rules, even if they are the same. Its number may be another one.
 #[derive(Clone, Debug)]
-pub struct RulesOfPolicy(Arc<predicates::PolicyRules>);
+pub struct PolicyRulesId(Arc<predicates::PolicyRules>);
 
-impl PartialEq for RulesOfPolicy {
+impl PartialEq for PolicyRulesId {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Eq for RulesOfPolicy {}
+impl Eq for PolicyRulesId {}
 
-impl Hash for RulesOfPolicy {
+impl Hash for PolicyRulesId {
     fn hash<H: Hasher>(&self, state: &mut H) {
         Arc::as_ptr(&self.0).hash(state);
     }
@@ -455,9 +455,9 @@ impl Classes {
         Some(rules.iter().map(|rule| rule.parts(&self.atoms)).collect())
     }
 
-    /// The rules of a policy in force.
-    pub fn rules_of(&self, policy: PolicyId) -> Option<RulesOfPolicy> {
-        self.rules.by_policy().get(policy).map(|rules| RulesOfPolicy(Arc::clone(rules)))
+    /// Identifies the rules of a policy; `None` if no policy in force has this number.
+    pub fn rules_id(&self, policy: PolicyId) -> Option<PolicyRulesId> {
+        self.rules.by_policy().get(policy).map(|rules| PolicyRulesId(Arc::clone(rules)))
     }
 
     /// The rules of a cluster-wide policy in force, each with its action, as predicate numbers and atoms; `None` for a

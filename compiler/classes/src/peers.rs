@@ -336,7 +336,7 @@ pub(super) fn classify(
     meter.check()?;
     let keys = keys.into_values();
     let mut peers: Vec<Option<PeerId>> = vec![None; keys.len()];
-    let mut number = |KeyId(key)| {
+    let mut number = |AddressKeyId(key)| {
         let key = key as usize;
         *peers[key].get_or_insert_with(|| classifier.intern(keys[key].clone()))
     };
@@ -353,21 +353,23 @@ pub(super) fn classify(
 
 /// The number of an element of [`ExactKeys::list`].
 #[derive(Clone, Copy)]
-struct KeyId(u32);
+struct AddressKeyId(u32);
 
 /// The keys of single addresses. A hundred thousand pods have few different keys, and a key is long, so it is stored
 /// once.
 #[derive(Default)]
 struct ExactKeys {
-    of_addresses: BTreeMap<IpAddr, KeyId>,
+    of_addresses: BTreeMap<IpAddr, AddressKeyId>,
+    /// The different keys.
     list: Interner<PeerClass>,
-    of_pods: HashMap<PodKind, KeyId>,
+    /// The keys of pods that were asked for, by their kind.
+    of_pods: HashMap<PodKind, AddressKeyId>,
     vips: Vec<ServiceVip>,
 }
 
 impl ExactKeys {
-    fn number(&mut self, key: PeerClass) -> KeyId {
-        KeyId(self.list.intern(key))
+    fn intern(&mut self, key: PeerClass) -> AddressKeyId {
+        AddressKeyId(self.list.intern(key))
     }
 }
 
@@ -427,7 +429,8 @@ impl Classifier<'_> {
             }
         }
         let mut all = ExactKeys { vips: vips.into_values(), ..ExactKeys::default() };
-        all.of_addresses = keys.into_iter().map(|(address, key)| (address, KeyId(all.list.intern(key)))).collect();
+        all.of_addresses =
+            keys.into_iter().map(|(address, key)| (address, AddressKeyId(all.list.intern(key)))).collect();
         for (index, endpoint) in self.cluster.endpoints.iter().enumerate() {
             let id = EndpointId(index as u32);
             // Several objects can have one address, such as a terminating pod and its successor. Only the pod that has
@@ -437,7 +440,7 @@ impl Classifier<'_> {
                 let key = match of_claimed_pods.get(address) {
                     Some(vip) => {
                         let key = PeerClass { vip: Some(*vip), ..all.list[of_pod.0 as usize].clone() };
-                        all.number(key)
+                        all.intern(key)
                     }
                     None => of_pod,
                 };
@@ -448,14 +451,14 @@ impl Classifier<'_> {
         // placeholder.
         for (address, id) in &draft.stand_ins {
             let key = self.key_of_stand_in(draft, *address, &self.cluster.endpoints[id.index()]);
-            let key = all.number(key);
+            let key = all.intern(key);
             all.of_addresses.insert(*address, key);
         }
         all
     }
 
-    /// The key of a pod's address.
-    fn key_among(&self, all: &mut ExactKeys, endpoint: &Endpoint, address: IpAddr) -> KeyId {
+    /// The number of the key of a pod's address.
+    fn key_among(&self, all: &mut ExactKeys, endpoint: &Endpoint, address: IpAddr) -> AddressKeyId {
         // The kind is compared instead of the key: a key lists its predicates, and would be built for every pod to be
         // found equal.
         let kind = PodKind {
@@ -465,13 +468,13 @@ impl Classifier<'_> {
             named: ports::named(&endpoint.named_ports, &self.rules.ids[Direction::Egress as usize]),
         };
         let ExactKeys { list, of_pods, .. } = all;
-        // So a long key is hashed once for each kind of pods, and not for each address.
+        // By its kind, so that a long key is made and hashed once for each kind of pods, and not for each address.
         *of_pods.entry(kind).or_insert_with(|| {
             let key = self.key_of_pod(endpoint, Some(address));
             let length = key.predicates.len() as u64;
             // If a limit is exceeded, the result is discarded, so any key will do.
             let fits = self.meter.take(PAIR_BYTES * length + CLASS_BYTES, length);
-            KeyId(list.intern(if fits { key } else { PeerClass::default() }))
+            AddressKeyId(list.intern(if fits { key } else { PeerClass::default() }))
         })
     }
 

@@ -232,8 +232,8 @@ impl<'a> RowBuilder<'a> {
         }
     }
 
-    /// Service ports that lead to the pod itself, where that changes the verdict: no NetworkPolicy and no list can keep a
-    /// pod from itself, and cluster-wide policies judge it in both directions. Subjects are sorted by endpoint.
+    /// Service ports that lead to the pod itself, where that changes the verdict: no NetworkPolicy and no list can keep
+    /// a pod from itself, and cluster-wide policies judge it in both directions. Subjects are sorted by endpoint.
     fn own_services(&self, subjects: &[(EndpointId, SubjectClass)]) -> HashMap<EndpointId, Vec<OwnServicePort>> {
         let subject_of = |id| {
             let found = subjects.binary_search_by_key(&id, |(id, _)| *id).ok()?;
@@ -268,8 +268,8 @@ impl<'a> RowBuilder<'a> {
                         true => hairpin.allow(behind(it)),
                         false => reaches_all || reached(behind(it)),
                     });
-                    // Only where it changes the verdict. If the pod's own backend is allowed anyway, an entry would make
-                    // every backend pod a subject class of its own, with a row of its own.
+                    // Only where it changes the verdict. If the pod's own backend is allowed anyway, an entry would
+                    // make every backend pod a subject class of its own, with a row of its own.
                     if is_allowed != reaches_all {
                         found.entry(own).or_default().push(OwnServicePort { service, port: index, family, is_allowed });
                     }
@@ -358,7 +358,7 @@ impl<'a> RowBuilder<'a> {
         Row { default, entries: entries.into() }
     }
 
-    /// A row with the entries of new peer classes. The facts contain only these classes.
+    /// The row with entries for new peer classes. The facts contain only these classes ([`RowFacts::since`]).
     pub(super) fn extended(&mut self, direction: Direction, subject: &SubjectClass, row: &Row) -> Row {
         let new = self.row(direction, subject);
         // Two numbers can have the same set, since ports were cut again. After a limit, the new row is incomplete.
@@ -430,7 +430,7 @@ impl<'a> RowBuilder<'a> {
             default.add(&self.atoms_of(direction, subject, rule.ports.as_ref()));
         }
         let mut entries = Entries::new(self.facts.matching.classes.clone(), default);
-        // As long as there are classes, however few rules the subject has, and so charged on its own.
+        // As long as there are classes in the facts, however few rules the subject has, and so charged on its own.
         let scratch = size_of_val(entries.positions.as_slice()) as u64;
         let mut fits = self.meter.take(scratch, 0);
         for rule in rules {
@@ -449,7 +449,7 @@ impl<'a> RowBuilder<'a> {
     fn add_rule(&self, direction: Direction, subject: &SubjectClass, rule: &DraftRule, entries: &mut Entries) {
         // Its ranges are in the default already. Its named ports have another number on each peer, so they are entries.
         let Some(peers) = &rule.peers else { return self.add_names(direction, rule, None, entries) };
-        // Once for each rule: the classes below get copies of the same bits.
+        // At most once for each rule, and only if a class matches: new classes match few rules.
         let mut atoms = None;
         for predicate in peers {
             let holding = self.facts.matching.holding(*predicate);

@@ -25,7 +25,7 @@ pub struct Meta {
     pub name: String,
     /// `metadata.namespace`; filled with the default namespace for namespaced kinds; empty for others.
     pub namespace: Name,
-    /// `metadata.uid`, where a server has set it.
+    /// `metadata.uid`, where a server has set it. A compiled cluster shares it.
     pub uid: Option<Name>,
     /// `metadata.labels`. Shared: pods of one workload have the same, and there are thousands of them.
     pub labels: Arc<Labels>,
@@ -96,9 +96,9 @@ pub struct Pod {
     pub unready: bool,
     /// `status.podIPs` (or `podIP`), the primary one first.
     pub addresses: Vec<IpAddr>,
-    /// `status.hostIPs` (or `hostIP`): addresses of its node. Shared by the pods of the node.
+    /// `status.hostIPs` (or `hostIP`): addresses of its node. Pods of an index share them.
     pub node_addresses: Arc<[IpAddr]>,
-    /// Named container ports. Shared by the pods of a workload.
+    /// Named container ports. Pods of an index share them.
     pub ports: Arc<[NamedPort]>,
     /// Container ports with a `hostPort`.
     pub host_ports: Vec<HostPort>,

@@ -1,4 +1,5 @@
-//! Names that many objects have in common: of namespaces, nodes and controllers.
+//! Texts whose copies share one allocation: names of namespaces, nodes and controllers, which many objects have in
+//! common, and UIDs, of which a compiled cluster has copies.
 
 use std::borrow::Borrow;
 use std::fmt;

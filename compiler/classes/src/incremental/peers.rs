@@ -1,7 +1,8 @@
 //! New peer classes: for pods whose key no address had before, and for predicates of changed policies.
 //!
-//! A new class needs an entry in every row that has a rule for it. All other entries stay. That costs as much as the
-//! node's rules, and nothing for the other pods of the cluster.
+//! A new class adds an entry to each row that has a rule for it, and all other entries stay. If it is that of a
+//! service, of the own node or of a hostPort, all rows of the node are made again. This costs as much as the node's
+//! rules, and a copy of the lookup, which grows with the kinds of pods in the cluster.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

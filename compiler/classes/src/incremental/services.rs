@@ -32,7 +32,7 @@ pub(crate) struct ServiceChange {
     /// `None` if it is gone. Its namespace's number and the endpoints of its backends are found here.
     pub(crate) now: Option<Service>,
     /// Whether only backends have moved, none of them local, and each port was judged as before at that time, also for
-    /// local pods that are backends themselves. If a backend's class changes later, these are judged again.
+    /// local pods that are backends themselves. If a backend's class changes later, the facts of rows notice it.
     pub(crate) keeps_verdicts: bool,
 }
 

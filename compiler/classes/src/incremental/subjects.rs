@@ -18,7 +18,7 @@ struct Members {
 
 impl Maintained {
     /// Makes the classes of the touched endpoints again, the rows of classes that are new, and the egress rows of
-    /// others if services have other backends. The remaining rows get entries for new peer classes.
+    /// others if services have other backends. All rows that are not new get entries for new peer classes first.
     pub(super) fn rebuild_subjects(&mut self, effect: &Effect, meter: &Meter) -> Result<(), NeedsWhole> {
         let touched = &effect.touched;
         let local: Vec<LocalEndpoint> = touched.iter().map(|index| self.draft.local[*index].clone()).collect();
@@ -28,13 +28,13 @@ impl Maintained {
         let mut builder = RowBuilder::new(&self.cluster, &rules, &atoms, &self.peers, meter, facts, sets);
         let subjects = builder.subjects(&local);
         let fresh = assign(classes, touched, subjects);
-        if let Some(first) = effect.first_new {
+        if let Some(first) = effect.first_new_peer {
             // After a limit, rows are incomplete.
             meter.check()?;
             let (facts, sets) = builder.into_parts();
             let of_new = RowFacts::since(first, &rules, &self.peers);
-            let extender = RowBuilder::new(&self.cluster, &rules, &atoms, &self.peers, meter, of_new, sets);
-            let sets = extend(classes, &fresh, extender);
+            let builder_of_new = RowBuilder::new(&self.cluster, &rules, &atoms, &self.peers, meter, of_new, sets);
+            let sets = add_new_peers(classes, &fresh, builder_of_new);
             builder = RowBuilder::new(&self.cluster, &rules, &atoms, &self.peers, meter, facts, sets);
         }
         if classes.subjects.iter().any(|it| it.audit.is_some()) != classes.rows.audit.is_some() {
@@ -77,9 +77,9 @@ impl Maintained {
     }
 }
 
-/// Adds the entries of new peer classes to the rows of all subject classes but these. The facts of the builder contain
-/// only the new classes.
-fn extend(classes: &mut Classes, fresh: &BTreeSet<usize>, mut builder: RowBuilder<'_>) -> Interner<AtomSet> {
+/// Adds entries for new peer classes to the rows of all subject classes, except for `fresh` ones, whose rows are made
+/// whole, and to the peers that lists deny them. The facts of the builder contain only the new classes.
+fn add_new_peers(classes: &mut Classes, fresh: &BTreeSet<usize>, mut builder: RowBuilder<'_>) -> Interner<AtomSet> {
     let Classes { subjects, rows, .. } = classes;
     for (index, subject) in subjects.iter().enumerate().filter(|(index, _)| !fresh.contains(index)) {
         for direction in Direction::ALL {
@@ -106,8 +106,8 @@ fn first(rows: Vec<Row>, enforced: &Row) -> Row {
     rows.into_iter().next().unwrap_or_else(|| enforced.clone())
 }
 
-/// Gives the touched endpoints their classes. A class that no endpoint has any more is removed. Returns the classes that
-/// need rows.
+/// Gives the touched endpoints their classes. A class that no endpoint has any more is removed. Returns the classes
+/// that need rows.
 fn assign(
     classes: &mut Classes,
     touched: &BTreeSet<usize>,
@@ -136,7 +136,8 @@ fn assign(
 }
 
 impl Members {
-    /// The number of a class: that of an equal class, otherwise the endpoint's number before, an unused one or a new one.
+    /// The number of a class: that of an equal class, otherwise the endpoint's number before, an unused one or a new
+    /// one.
     fn number(&mut self, classes: &mut Classes, subject: SubjectClass, own: usize) -> usize {
         let has_members = |index: &usize| self.counts[*index] > 0;
         let equal = (0..self.counts.len()).filter(has_members).find(|index| classes.subjects[*index] == subject);

@@ -114,8 +114,8 @@ pub(super) struct Objects {
     port_names: HashMap<String, usize>,
 }
 
-/// The named ports of a pod.
-fn ports(object: &Object) -> &[NamedPort] {
+/// The named ports of a pod; none for other kinds.
+fn named_ports(object: &Object) -> &[NamedPort] {
     match &object.body {
         Body::Pod(pod) => &pod.ports,
         _ => &[],
@@ -139,7 +139,7 @@ impl Objects {
             Some(count) => *count += 1,
             None => _ = self.counts.insert(object.body.kind().to_owned(), 1),
         }
-        for NamedPort { name, .. } in ports(&object) {
+        for NamedPort { name, .. } in named_ports(&object) {
             match self.port_names.get_mut(name.as_str()) {
                 Some(count) => *count += 1,
                 None => _ = self.port_names.insert(name.as_str().to_owned(), 1),
@@ -162,13 +162,14 @@ impl Objects {
         self.mirrors > 0
     }
 
-    /// Whether any pod has a port of this name. To ask each pod would cost as much as the cluster is large.
-    pub(super) fn has_port(&self, name: &str) -> bool {
+    /// Whether any pod has a port of this name. Counted, because a search through all pods takes as long as the cluster
+    /// is large.
+    pub(super) fn has_port_name(&self, name: &str) -> bool {
         self.port_names.contains_key(name)
     }
 
     fn count_removed(&mut self, object: Option<&Object>) {
-        for NamedPort { name, .. } in object.map_or(&[][..], ports) {
+        for NamedPort { name, .. } in object.map_or(&[][..], named_ports) {
             if let Some(count) = self.port_names.get_mut(name.as_str()) {
                 *count -= 1;
                 if *count == 0 {
@@ -257,7 +258,7 @@ mod tests {
             object(Body::Pod(pod), "shop", pod_name, "u")
         };
         let mut objects = Objects::default();
-        let known = |objects: &Objects| ["web", "db"].map(|name| objects.has_port(name));
+        let known = |objects: &Objects| ["web", "db"].map(|name| objects.has_port_name(name));
         _ = objects.replace(with("a", &["web", "web"]));
         _ = objects.replace(with("b", &["web", "db"]));
         assert_eq!(known(&objects), [true, true]);

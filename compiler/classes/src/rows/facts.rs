@@ -41,7 +41,7 @@ pub(crate) struct LocalBackends {
 /// this, a row costs as much as its rules match.
 #[derive(Debug, Default)]
 pub(super) struct Matching {
-    /// The classes that it contains.
+    /// The numbers of the peer classes that it contains.
     pub(super) classes: Range<usize>,
     /// By predicate: the classes for which it holds.
     holding: Vec<Vec<PeerId>>,
@@ -51,13 +51,13 @@ pub(super) struct Matching {
 }
 
 impl Matching {
-    /// With the classes from this one on.
+    /// Only the classes from this number on.
     fn since(first: usize, rules: &RulePredicates, peers: &[PeerClass]) -> Self {
         let none = Self { classes: first..first, lists: rules.of_lists(), ..Self::default() };
         none.extended(rules, peers)
     }
 
-    /// With the new classes, predicates and names.
+    /// Adds new classes, and room for new predicates and names.
     fn extended(mut self, rules: &RulePredicates, peers: &[PeerClass]) -> Self {
         let Self { classes, holding, naming, .. } = &mut self;
         holding.resize(rules.predicates.len(), Vec::new());
@@ -122,8 +122,8 @@ impl RowFacts {
         Self { behind, ..builder.facts }
     }
 
-    /// Adds new peer classes, predicates and names. Returns the first new class; `None` if one of them is an address of
-    /// a service, a node or a hostPort: then the facts have to be made again.
+    /// Adds new peer classes, predicates and names. Returns the number from which classes are new. `None` if one of
+    /// them is of addresses of a service, the own node or a hostPort: then the facts have to be made again.
     pub(crate) fn extend(&mut self, rules: &RulePredicates, peers: &Peers) -> Option<usize> {
         let first = self.matching.classes.end;
         if peers.list[first..].iter().any(is_special) {

@@ -44,7 +44,7 @@ pub(super) struct Entries {
     pub(super) list: Vec<(PeerId, AtomSet)>,
     /// The first class of `positions`.
     first: usize,
-    /// The position in `list`, by peer class.
+    /// The position in `list`, by peer class, from `first` on.
     pub(super) positions: Vec<u32>,
     pub(super) default: AtomSet,
 }
@@ -52,7 +52,7 @@ pub(super) struct Entries {
 impl Entries {
     /// For these peer classes.
     pub(super) fn new(peers: Range<usize>, default: AtomSet) -> Self {
-        // An array over all classes instead of a map, because `of` is the innermost step: it runs once for each class
+        // An array over these classes instead of a map, because `of` is the innermost step: it runs once for each class
         // that each rule matches. Sets are only made for classes that some rule matches.
         Self { list: Vec::new(), first: peers.start, positions: vec![u32::MAX; peers.len()], default }
     }

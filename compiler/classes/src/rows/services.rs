@@ -28,6 +28,7 @@ struct SpecialRows<'r> {
 impl<'a> RowBuilder<'a> {
     /// Overwrites the entries of service addresses, of the pod's own node, and of hostPorts there.
     pub(super) fn overlay_special(&self, subject: &SubjectClass, open: &mut OpenRow) {
+        // As for rows that only get entries for new classes. The rows below would be made for nothing.
         if self.facts.special.is_empty() {
             return;
         }

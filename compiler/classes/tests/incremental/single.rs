@@ -653,8 +653,8 @@ fn a_policy_that_comes_or_goes_leaves_most_descriptions_of_the_others() {
     let mut artifacts = Artifacts::new(CompileOptions::default());
     server.apply(numbered(1), &mut index);
     artifacts.make(&generation(&mut index, |_| ()).0);
-    // Each change costs a group, or two if a group has become small. The artifacts are compared with others that are
-    // made alone.
+    // Each change describes one group again, or two if a group has become small. The artifacts are compared with others
+    // that are made alone.
     for round in 0..40 {
         let changed = numbered([3, 41, 79, 1, 5, 7][round % 6]);
         match server.live.contains_key(&Key::of(&changed)) {

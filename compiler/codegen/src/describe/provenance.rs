@@ -9,18 +9,19 @@ use weir_artifact::provenance::{
     DescribedPolicies, PredicatePeers, ProvenanceList, ProvenancePolicy, ProvenanceRule, ProvenanceSubject,
     ProvenanceTier,
 };
-use weir_classes::{AtomSet, Atoms, Classes, PeerClass, Predicate, RuleParts, RulesOfPolicy, VipPort};
+use weir_classes::{AtomSet, Atoms, Classes, PeerClass, PolicyRulesId, Predicate, RuleParts, VipPort};
 use weir_model::{Cluster, Direction, ListAction, PolicyId, RuleAction, TierPolicyId};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
 /// The descriptions of policies and predicates in the last manifest, for the next one. Most policies are the same then,
 /// and with thousands of policies, their descriptions take longer than the rest of an artifact.
 ///
-/// Strategy: policies are described in groups of about [`GROUP`]. A group is taken if the same policies follow each
-/// other again, whatever their numbers are. A policy that comes, changes or goes costs its group, or two.
-/// Invariant: a manifest that takes descriptions from here is byte for byte the one that is made without them. For this,
-/// a description is taken only if the policies have the same rules, names and modes, and if no range of ports that is
-/// in force has other atoms.
+/// Strategy: policies are described in groups of about [`GROUP`]. The description of a group is used again if the same
+/// policies follow each other, whatever their numbers are. If a policy comes, changes or goes, its group is described
+/// again, and sometimes the one beside it.
+/// Invariant: a manifest that takes descriptions from here is byte for byte the one that is made without them. For
+/// this, a description is taken only if the policies have the same rules, names and modes, and if no range of ports
+/// that is in force has other atoms.
 #[derive(Debug, Default)]
 pub struct LastDescriptions {
     atoms: Option<Atoms>,
@@ -48,7 +49,7 @@ const GROUP: usize = 16;
 /// The descriptions of a group of policies.
 #[derive(Clone, Debug)]
 struct KnownDescription {
-    policies: Vec<Option<RulesOfPolicy>>,
+    policies: Vec<Option<PolicyRulesId>>,
     described: Arc<DescribedPolicies>,
 }
 
@@ -85,19 +86,19 @@ fn described(
     let with_first = |known: KnownDescription| Some((known.policies.first()?.clone(), known));
     let before = last.begin(classes).into_iter().filter(has_rules);
     let mut before: HashMap<_, _> = before.filter_map(with_first).collect();
-    let rules: Vec<Option<RulesOfPolicy>> = policies.iter().map(|id| classes.rules_of(*id)).collect();
+    let rules: Vec<Option<PolicyRulesId>> = policies.iter().map(|id| classes.rules_id(*id)).collect();
     let describe = |id: &PolicyId| policy(cluster, classes, *id, &mut |_| None);
     let make = |of: Range<usize>| KnownDescription {
         policies: rules[of.clone()].to_vec(),
         described: Arc::new(policies[of].iter().map(describe).collect::<Vec<_>>().into()),
     };
-    // The policies in between have no description yet.
+    // The policies `from..at` have no description yet.
     let (mut from, mut at) = (0, 0);
     while at < rules.len() {
         let is_same = |known: &KnownDescription| rules[at..].starts_with(&known.policies);
         // A few policies are described together with the group after them: otherwise groups would get ever smaller.
-        let is_taken = at == from || at - from >= GROUP / 2;
-        match before.remove(&rules[at]).filter(|known| is_taken && is_same(known)) {
+        let may_take = at == from || at - from >= GROUP / 2;
+        match before.remove(&rules[at]).filter(|known| may_take && is_same(known)) {
             Some(known) => {
                 last.known.extend(groups(from..at).map(make));
                 last.taken += known.policies.len();
@@ -117,7 +118,7 @@ fn described(
     last.known.iter().map(|known| Arc::clone(&known.described)).collect()
 }
 
-/// Divides policies into groups of nearly the same size.
+/// Divides positions into groups of about [`GROUP`], of nearly the same size.
 fn groups(all: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let count = (all.len() + GROUP / 2) / GROUP;
     let count = if all.is_empty() { 0 } else { count.max(1) };

@@ -286,7 +286,7 @@ fn kernel_matches_the_reference_after_random_events() {
     println!("{rounds} rounds from seed {first}: {tally:?}");
     let occurs = |result| tally.get(result).is_some_and(|count| *count > 0);
     assert!(
-        ["allowed", "denied", "to backends", "not to backends"].into_iter().all(occurs)
+        ["allowed", "denied", "service allowed", "service denied"].into_iter().all(occurs)
             && ["started", "ordered", "single", "prepared", "meanwhile"].into_iter().all(occurs),
         "each kind of answer occurs: {tally:?}"
     );

@@ -26,8 +26,8 @@ pub(super) struct ExpectedPod {
 }
 
 /// How often each result occurred: packets that were `allowed` or `denied`, those among them that pods sent to services
-/// (`to backends`, `not to backends`), interfaces that were `closed` because it was not known to which pod they belong,
-/// and pods that the CNI plug-in was allowed to start (`started`).
+/// with backends (`service allowed`, `service denied`), interfaces that were `closed` because it was not known to which
+/// pod they belong, and pods that the CNI plug-in was allowed to start (`started`).
 pub(super) type VerdictTally = BTreeMap<&'static str, u64>;
 
 /// All differences, in words.
@@ -103,7 +103,7 @@ fn packets(
                 let found = machine.run(hook, place, packet, false).expect("the programs run");
                 *tally.entry(if found == Verdict::Allow { "allowed" } else { "denied" }).or_default() += 1;
                 if SERVICE_ADDRESSES.contains(&remote) && has_backends(&cluster, remote, port) {
-                    let of_service = if found == Verdict::Allow { "to backends" } else { "not to backends" };
+                    let of_service = if found == Verdict::Allow { "service allowed" } else { "service denied" };
                     *tally.entry(of_service).or_default() += u64::from(hook == Direction::Egress);
                 }
                 if found != expected {

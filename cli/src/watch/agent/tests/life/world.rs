@@ -1,5 +1,5 @@
-//! A cluster that changes while an agent runs: pods, policies and namespaces come and go, in every order that is
-//! possible.
+//! A cluster that changes while an agent runs: pods, policies, services and namespaces come and go, in every order that
+//! is possible.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -330,8 +330,8 @@ impl FakeCluster {
         self.server.put("Service", json!({"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec}));
     }
 
-    /// Adds, changes or deletes one of two slices of a service. The service may not exist, and the addresses may belong
-    /// to no pod: slices are written later than pods.
+    /// Adds, changes or deletes one of two slices of a service. The service does not have to exist, and the
+    /// addresses can belong to no pod: slices are written later than pods.
     fn put_slice(&mut self, dice: &mut Random) {
         let (namespace, service) = (dice.pick(&NAMESPACES), dice.pick(&SERVICES));
         let id = FakeObjectId::new("EndpointSlice", namespace, &format!("{service}-{}", dice.below(2)));
