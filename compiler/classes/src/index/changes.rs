@@ -533,7 +533,7 @@ impl Index {
         }
         let names = terms.iter().flat_map(|it| it.names.iter().copied());
         let new: BTreeSet<_> = names.filter(|(name, protocol)| !maintained.knows_name(name, *protocol)).collect();
-        if !new.is_empty() {
+        if new.iter().any(|(name, _)| self.objects.has_port_name(name)) {
             found.extend(self.with_named_ports(&new));
         }
         for namespace in namespaces.iter().filter(|it| maintained.tells_apart(&it.name, &it.labels)) {
@@ -558,8 +558,7 @@ impl Index {
     /// The pods of the cluster that have one of these ports.
     fn with_named_ports<'s>(&'s self, names: &BTreeSet<(&str, Protocol)>) -> impl Iterator<Item = KeyRef<'s>> {
         let is_one = |port: &NamedPort| names.contains(&(port.name.as_str(), port.protocol));
-        let has_any = names.iter().any(|(name, _)| self.objects.has_port_name(name));
-        let pods = self.objects.of_kind("Pod").take_while(move |_| has_any).filter_map(as_pod);
+        let pods = self.objects.of_kind("Pod").filter_map(as_pod);
         pods.filter(move |(_, pod)| pod.ports.iter().any(is_one)).map(|(object, _)| KeyRef::of(object))
     }
 
