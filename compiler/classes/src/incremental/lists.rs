@@ -40,6 +40,8 @@ struct Slot {
     before: Option<ListId>,
     /// The addresses that it contains, if it has changed.
     ranges: Option<Ranges>,
+    /// Whether it is new, or more than its addresses has changed.
+    is_other: bool,
 }
 
 impl Maintained {
@@ -49,10 +51,15 @@ impl Maintained {
         changes: Vec<ListChange>,
         effect: &mut Effect,
     ) -> Result<Vec<HeldRanges>, NeedsWhole> {
-        if changes.is_empty() && self.used_lists().iter().eq(&self.draft.lists) {
+        let changes_use = !self.used_lists().iter().eq(&self.draft.lists);
+        if changes.is_empty() && !changes_use {
             return Ok(Vec::new());
         }
         let slots = self.list_slots(changes);
+        let stays = |(id, slot): (u32, &Slot)| slot.before == Some(ListId(id)) && !slot.is_other;
+        if slots.len() == self.cluster.lists.len() && (0..).zip(&slots).all(stays) && !changes_use {
+            return Ok(self.held_by_lists(slots));
+        }
         let gone = self.renumber_lists(&slots);
         let mut held: BTreeMap<PredicateId, Ranges> = BTreeMap::new();
         for predicate in gone {
@@ -96,6 +103,17 @@ impl Maintained {
         Ok(held.into_iter().map(|(predicate, ranges)| HeldRanges { predicate, ranges }).collect())
     }
 
+    /// The present ranges of lists with other addresses, if nothing else about any list changes. Then only addresses get
+    /// other classes, and no list decides otherwise about a class.
+    fn held_by_lists(&self, slots: Vec<Slot>) -> Vec<HeldRanges> {
+        let predicates = self.classes.rules.of_lists();
+        let held = |(id, slot): (ListId, Slot)| {
+            // The others apply to no local pod.
+            Some(HeldRanges { predicate: *predicates.get(&id)?, ranges: slot.ranges? })
+        };
+        (0..).map(ListId).zip(slots).filter_map(held).collect()
+    }
+
     /// The lists that apply to local pods.
     fn used_lists(&self) -> BTreeSet<ListId> {
         self.draft.local.iter().flat_map(|it| &it.lists).copied().collect()
@@ -109,16 +127,19 @@ impl Maintained {
     /// All lists in the order of their new numbers.
     fn list_slots(&mut self, changes: Vec<ListChange>) -> Vec<Slot> {
         let cluster = Arc::make_mut(&mut self.cluster);
-        let before = (0..).map(ListId).zip(std::mem::take(&mut cluster.lists));
-        let mut slots: Vec<Slot> = before.map(|(id, list)| Slot { list, before: Some(id), ranges: None }).collect();
+        let before = (0..).map(ListId).zip(cluster.lists.iter().cloned());
+        let slot = |(id, list)| Slot { list, before: Some(id), ranges: None, is_other: false };
+        let mut slots: Vec<Slot> = before.map(slot).collect();
         for ListChange { name, now } in changes {
             let at = slots.iter().position(|slot| slot.list.name == name);
-            let before = at.and_then(|index| slots.remove(index).before);
+            let before = at.map(|index| slots.remove(index));
             if let Some(PresentList { object, ranges }) = now
                 && let Body::CidrList(body) = &object.body
             {
                 let list = cidr_list(&mut cluster.labels, &object, body);
-                slots.push(Slot { list, before, ranges: Some(ranges) });
+                let is_other = before.as_ref().is_none_or(|slot| slot.list != list);
+                let before = before.and_then(|slot| slot.before);
+                slots.push(Slot { list, before, ranges: Some(ranges), is_other });
             }
         }
         slots.sort_by(|a, b| list_order(&a.list, &b.list));
