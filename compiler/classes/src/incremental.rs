@@ -31,7 +31,7 @@ mod terms;
 mod tiers;
 mod view;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -39,19 +39,19 @@ use crate::meter::Meter;
 use crate::peers::{NamespaceNames, Peers};
 use crate::ports::{self, PortSpec, PortSpecs, SpecUse, StableAtoms};
 use crate::predicates::TermOrigins;
-use crate::rows::{RowBuilder, RowFacts};
+use crate::rows::{PartClasses, RowBuilder, RowFacts, SpecialChanges};
 use crate::subjects::SubjectDraft;
 use crate::{AtomSet, Classes, Exceeded, Limits, PeerId, Predicate, PredicateId, Scope, Spent, StageParts, sources};
 pub(crate) use lists::{ListChange, PresentList};
 pub(crate) use local::LocalChange;
 pub(crate) use namespaces::NamespaceChange;
-pub(crate) use peers::{PeerPod, holds};
+pub(crate) use peers::PeerPod;
 pub(crate) use ranges::{HeldRanges, RangeChanges};
 pub(crate) use services::{ServiceChange, ServiceChanges, is_alike};
 use terms::Uses;
 pub(crate) use tiers::TierChange;
 use weir_model::labels::Labelling;
-use weir_model::{Cluster, EndpointId, Interner, ServiceId};
+use weir_model::{Backend, Cluster, EndpointId, Interner, Service, ServiceId};
 use weir_objects::k8s::Object;
 use weir_objects::origin::FieldOrigin;
 
@@ -149,8 +149,8 @@ pub(crate) struct Changes {
     pub(crate) entries: BTreeMap<IpAddr, Option<PeerId>>,
     pub(crate) ranges: RangeChanges,
     pub(crate) services: ServiceChanges,
-    /// Whether an address behind a service or hostPort may have got another class.
-    pub(crate) moves_backends: bool,
+    /// Addresses behind services or hostPorts that may have got another class.
+    pub(crate) moved_backends: HashSet<IpAddr>,
 }
 
 /// The effect of changes on the later stages.
@@ -166,13 +166,10 @@ struct Effect {
     changes_origins: bool,
     /// Whether the facts that all rows share have to be made again.
     changes_facts: bool,
-    /// Whether there may be peer classes, predicates or names that the facts do not have yet.
-    extends_facts: bool,
-    /// The first of the new peer classes. Rows that are not made again need entries for them.
-    first_new_peer: Option<usize>,
-    /// Whether a service port may be judged by other backends. Egress rows depend on them, and the classes of local
-    /// pods that are backends themselves, which are touched.
-    changes_backends: bool,
+    /// The elements of [`Peers::vips`] that are others.
+    vips: BTreeSet<u32>,
+    /// For rows that are not made again: the classes whose entries are.
+    part: Option<PartClasses>,
     /// Whether a backend may have become local, or ceased to be.
     changes_local_backends: bool,
 }
@@ -263,10 +260,9 @@ impl Maintained {
             entries,
             mut ranges,
             services,
-            moves_backends,
+            moved_backends,
         } = changes;
-        let mut effect =
-            Effect { changes_addresses: !pods.is_empty(), changes_facts: moves_backends, ..Effect::default() };
+        let mut effect = Effect { changes_addresses: !pods.is_empty(), ..Effect::default() };
         self.take_entries(&entries, &mut effect);
         self.change_namespaces(namespaces)?;
         let arrived = self.replace_local(local, &mut policies, &mut effect)?;
@@ -294,9 +290,10 @@ impl Maintained {
             meter.check()?;
         }
         self.change_vips(&replaced, &mut effect)?;
-        self.renew_facts(&replaced, &mut effect, &meter);
-        self.rebuild_subjects(&effect, &meter)?;
-        if effect.changes_specs || effect.changes_addresses || effect.changes_origins {
+        self.renew_facts(&replaced, &moved_backends, &mut effect, &meter);
+        let changes_sources = effect.changes_specs || effect.changes_addresses || effect.changes_origins;
+        self.rebuild_subjects(effect, &meter)?;
+        if changes_sources {
             let (rules, specs) = (&self.classes.rules, &self.specs);
             self.classes.sources = sources::of(&self.cluster, rules, &self.origins, specs, &self.peers).into();
         }
@@ -314,55 +311,66 @@ impl Maintained {
         }
     }
 
-    /// Brings the facts that all rows share up to date, and notes which rows follow: all of them if the facts are made
-    /// again; egress rows if a service has other backends, also because ranges have moved; only entries for new peer
-    /// classes if there is nothing else.
-    fn renew_facts(&mut self, replaced: &services::Replaced, effect: &mut Effect, meter: &Meter) {
+    /// Brings the facts that all rows share up to date, and notes what follows: all rows if the facts are made again,
+    /// otherwise the entries of new peer classes, and of addresses at which services have other claims or backends.
+    fn renew_facts(
+        &mut self,
+        replaced: &services::Replaced,
+        moved_backends: &HashSet<IpAddr>,
+        effect: &mut Effect,
+        meter: &Meter,
+    ) {
+        // The entries of addresses with hostPorts depend on the classes of their pods.
+        let mut of_host_ports = self.cluster.host_ports.iter().filter_map(|it| it.backend.address);
+        effect.changes_facts |= of_host_ports.any(|address| moved_backends.contains(&address));
+        let moved = self.services_with_moved(moved_backends);
         let Self { cluster, draft, classes, peers, facts, .. } = self;
-        let mut with_other_backends = Vec::new();
-        if effect.extends_facts && !effect.changes_facts {
-            match facts.extend(&classes.rules, peers) {
-                Some(first) => effect.first_new_peer = Some(first).filter(|first| *first < peers.list.len()),
-                None => effect.changes_facts = true,
-            }
-        }
-        // Backends in ranges that have moved can have other classes.
-        let services = match self.has_moved_ranges {
-            true => (0..cluster.services.len() as u32).map(ServiceId).collect(),
-            false => replaced.changed.clone(),
-        };
+        let mut with_others = BTreeSet::new();
         if effect.changes_facts {
             *facts = RowFacts::new(cluster, draft, &classes.rules, &classes.atoms, peers, meter);
-        } else if !services.is_empty() {
-            let builder = RowBuilder::new(
-                cluster,
-                &classes.rules,
-                &classes.atoms,
-                peers,
-                meter,
-                std::mem::take(facts),
-                Interner::default(),
-            );
-            (*facts, with_other_backends) = builder.with_backends(&services);
-            effect.changes_backends = !with_other_backends.is_empty();
+        } else {
+            let first_new = facts.extend(&classes.rules, peers);
+            let node_ports = replaced.changes_ports && facts.renew_node_ports(cluster, &classes.atoms);
+            let services = replaced.changed.iter().chain(&moved).copied().collect();
+            let facts_now = std::mem::take(facts);
+            let builder =
+                RowBuilder::new(cluster, &classes.rules, &classes.atoms, peers, meter, facts_now, Interner::default());
+            (*facts, with_others) = builder.with_backends(&services);
+            let changes =
+                SpecialChanges { services: with_others.clone(), vips: std::mem::take(&mut effect.vips), node_ports };
+            let again = facts.special_of(&changes, first_new, peers);
+            let is_part = first_new < peers.list.len() || !again.is_empty();
+            effect.part = is_part.then_some(PartClasses { first_new, again });
         }
-        if effect.changes_local_backends || !replaced.changed.is_empty() {
-            let is_other = facts.renew_local(cluster, draft);
-            // Classes name services by number.
-            effect.changes_facts |= is_other && (effect.changes_local_backends || replaced.renumbers());
+        if effect.changes_local_backends || replaced.changes_ports || !replaced.changed.is_empty() {
+            facts.renew_local(cluster, draft);
         }
         if effect.changes_facts {
             effect.touched = (0..self.draft.local.len()).collect();
-            effect.first_new_peer = None;
+            effect.part = None;
         }
         // A local pod that is a backend itself is judged by the other backends, and this is a part of its class. If
-        // ranges move, another backend can get or lose the class that this pod has. The classes behind the service are
-        // the same then, and its verdict is another one, so all local backends are judged again.
+        // backends get other classes, one of them can get or lose the class that this pod has. The classes behind the
+        // service are the same then, and its verdict is another one, so all its local backends are judged again.
         effect.touched.extend(&replaced.local);
-        let is_other = |id| self.has_moved_ranges || with_other_backends.contains(&id);
+        let is_other = |id| moved.contains(&id) || with_others.contains(&id);
         let of_others = facts.to_local().iter().filter(|it| is_other(ServiceId(it.service)));
         let endpoints: Vec<EndpointId> = of_others.flat_map(|it| it.endpoints.iter().copied()).collect();
         effect.touched.extend(self.local_indices(&endpoints));
+    }
+
+    /// The services whose backends may have got other classes: all of them if ranges of addresses have moved.
+    fn services_with_moved(&self, moved: &HashSet<IpAddr>) -> BTreeSet<ServiceId> {
+        let services = (0..).map(ServiceId).zip(&self.cluster.services);
+        if self.has_moved_ranges {
+            return services.map(|(id, _)| id).collect();
+        }
+        if moved.is_empty() {
+            return BTreeSet::new();
+        }
+        let is_moved = |it: &Backend| it.address.is_some_and(|address| moved.contains(&address));
+        let has_moved = |service: &Service| service.ports.iter().flat_map(|port| &port.backends).any(is_moved);
+        services.filter(|(_, service)| has_moved(service)).map(|(id, _)| id).collect()
     }
 
     /// Takes away one use of a range of ports.

@@ -3,19 +3,21 @@
 //! A predicate finds its pods through an index of labels, so its cost depends on the number of pods that it matches.
 //! Pods of one namespace with the same labels are evaluated once.
 
+mod held;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::addresses::{self, AddressMap, ClassRange, RangeMoves, Ranges, Segments, SetId};
-use super::incremental::holds;
 use super::meter::{CLASS_BYTES, Exceeded, Meter, PAIR_BYTES};
 use super::ports::{self, Atoms};
 use super::predicates::{Predicate, PredicateId, RulePredicates};
 use super::subjects::{SubjectDraft, needed_label};
 use super::vips::{self, ServiceVip};
 use super::{Classes, PeerClass, PeerId};
+use held::{Held, OfNamespace, holds};
 use weir_model::directory::Directory;
 use weir_model::labels::{Labelling, Selection, matches};
 use weir_model::{
@@ -43,8 +45,7 @@ pub(super) struct PeerLookup {
     /// The class of each key: of everything that is known of an address.
     ids: HashMap<PeerClass, PeerId>,
     segments: Arc<Segments>,
-    /// The pod predicates that hold, by namespace and labels.
-    held: HashMap<(NamespaceId, LabelSetId), Vec<PredicateId>>,
+    held: Held,
 }
 
 impl PeerLookup {
@@ -87,11 +88,7 @@ impl PeerLookup {
 
     /// Adds new predicates to the sets of labels for which they hold.
     pub(super) fn hold(&mut self, cluster: &Cluster, rules: &RulePredicates, new: &[PredicateId]) {
-        // Their numbers are the highest, so the lists stay sorted.
-        self.held.iter_mut().for_each(|((namespace, labels), held)| {
-            let holding = new.iter().filter(|id| holds(cluster, &rules.predicates[id.index()], *namespace, *labels));
-            held.extend(holding);
-        });
+        self.held.add(cluster, rules, new);
     }
 
     /// The pod predicates that hold for pods with these labels.
@@ -105,17 +102,17 @@ impl PeerLookup {
             let predicates = (0..).map(PredicateId).zip(&rules.predicates);
             predicates.filter(|(_, it)| holds(cluster, it, namespace, labels)).map(|(id, _)| id).collect()
         };
-        self.held.get(&(namespace, labels)).cloned().unwrap_or_else(all)
+        self.held.get(namespace, labels).cloned().unwrap_or_else(all)
     }
 
     /// Keeps the pod predicates that hold for pods with these labels.
     pub(super) fn keep_held(&mut self, kind: (NamespaceId, LabelSetId), held: Vec<PredicateId>) {
-        self.held.entry(kind).or_insert(held);
+        self.held.keep(kind, held);
     }
 
     /// Forgets the predicates that hold for pods of a namespace.
     pub(super) fn forget_namespace(&mut self, namespace: NamespaceId) {
-        self.held.retain(|(of, _), _| *of != namespace);
+        self.held.forget(namespace);
     }
 
     /// The class of a key, if there is one.
@@ -249,7 +246,7 @@ impl PodClasses {
         // predicate is evaluated, which costs less than a compile.
         // The predicates were found with the namespace's labels at that time.
         let known = self.labels.find_labels(labels).filter(|_| !self.moved.contains(&namespace));
-        let known = known.and_then(|labels| self.lookup.held.get(&(namespace, labels)));
+        let known = known.and_then(|labels| self.lookup.held.get(namespace, labels));
         let held = known.cloned().unwrap_or_else(|| self.predicates_of(namespace, labels));
         self.lookup.ids.get(&pod_key(self.assume, &self.rules, held, of_address, ports)).copied()
     }
@@ -322,7 +319,7 @@ pub(super) fn classify(
     let segments = addresses::cut(cluster, rules, meter);
     // The next step costs at least as much again, so classification stops here if a limit is exceeded.
     meter.check()?;
-    let held = held_by_pods(cluster, rules, meter);
+    let held = Held::new(held_by_pods(cluster, rules, meter));
     meter.check()?;
     let mut classifier = Classifier {
         cluster,
@@ -511,7 +508,7 @@ impl Classifier<'_> {
     }
 
     fn key_of_pod(&self, endpoint: &Endpoint, address: Option<IpAddr>) -> PeerClass {
-        let held = self.lookup.held.get(&(endpoint.namespace, endpoint.labels)).cloned().unwrap_or_default();
+        let held = self.lookup.held.get(endpoint.namespace, endpoint.labels).cloned().unwrap_or_default();
         let of_address = address.map_or(&[][..], |address| self.lookup.segments.find(address));
         pod_key(self.cluster.assume, self.rules, held, of_address, &endpoint.named_ports)
     }
@@ -538,16 +535,14 @@ impl Classifier<'_> {
 }
 
 /// The pod predicates that hold, by namespace and labels.
-fn held_by_pods(
-    cluster: &Cluster,
-    rules: &RulePredicates,
-    meter: &Meter,
-) -> HashMap<(NamespaceId, LabelSetId), Vec<PredicateId>> {
+fn held_by_pods(cluster: &Cluster, rules: &RulePredicates, meter: &Meter) -> Vec<OfNamespace> {
     let groups = LabelGroups::new(cluster);
     let mut selection = Selection::new(&cluster.labels);
     // Every group has an entry, also if nothing holds, so that `PodClasses::find` need not evaluate its labels again.
-    let mut held: HashMap<(NamespaceId, LabelSetId), Vec<PredicateId>> =
-        groups.list.iter().map(|group| (*group, Vec::new())).collect();
+    let mut held = vec![OfNamespace::new(); cluster.namespaces.len()];
+    for (namespace, labels) in &groups.list {
+        held[namespace.index()].insert(*labels, Vec::new());
+    }
     let mut namespaces_of: HashMap<SelectorId, SelectedNamespaces> = HashMap::new();
     for (index, predicate) in rules.predicates.iter().enumerate() {
         let Predicate::Pods { own, namespaces, pods } = predicate else { continue };
@@ -574,7 +569,7 @@ fn held_by_pods(
                 (None, None) => true,
             };
             if in_namespace && matches(cluster.labels.selector(*pods), cluster.labels.labels(labels)) {
-                held.entry((namespace, labels)).or_default().push(PredicateId(index as u32));
+                held[namespace.index()].entry(labels).or_default().push(PredicateId(index as u32));
                 matched += 1;
             }
         }

@@ -5,17 +5,20 @@
 
 mod facts;
 mod open;
+mod part;
 mod provenance;
 mod services;
 mod tiers;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use facts::{BackendProperties, backend_ports};
+use facts::{BackendProperties, Matching, backend_ports};
 pub(super) use facts::{LocalBackends, RowFacts, is_reached};
 use open::{Entries, OpenRow, entry_bytes};
+use part::RowPart;
+pub(super) use part::{PartClasses, SpecialChanges};
 pub(super) use provenance::{provenance, tier_decision};
 use tiers::{HairpinRows, TierRows};
 
@@ -101,6 +104,8 @@ pub(super) struct RowBuilder<'a> {
     peers: &'a Peers,
     meter: &'a Meter,
     facts: RowFacts,
+    /// The entries that it makes; `None` if all.
+    part: Option<RowPart>,
     sets: Interner<AtomSet>,
     tier_rows: RefCell<TierRows>,
 }
@@ -120,7 +125,7 @@ impl<'a> RowBuilder<'a> {
         facts: RowFacts,
         sets: Interner<AtomSet>,
     ) -> Self {
-        Self { cluster, rules, atoms, peers, meter, facts, sets, tier_rows: RefCell::default() }
+        Self { cluster, rules, atoms, peers, meter, facts, part: None, sets, tier_rows: RefCell::default() }
     }
 
     /// Ends the building of rows.
@@ -128,17 +133,16 @@ impl<'a> RowBuilder<'a> {
         (self.facts, self.sets)
     }
 
-    /// The facts after the backends of some services have changed, and those of these services that are judged by other
-    /// backends now. The services and their ports are the same as before.
-    pub(super) fn with_backends(mut self, services: &[ServiceId]) -> (RowFacts, Vec<ServiceId>) {
-        let mut others = Vec::new();
+    /// The facts after some services have changed, and those of these services that are judged by other backends now.
+    pub(super) fn with_backends(mut self, services: &BTreeSet<ServiceId>) -> (RowFacts, BTreeSet<ServiceId>) {
+        let mut others = BTreeSet::new();
         for id in services {
             let ports = self.cluster.services[id.index()].ports.iter();
             let behind: Vec<_> = ports.map(|port| self.behind(port)).collect();
             self.facts.backend_ports.extend(backend_ports([&self.cluster.services[id.index()]]));
             if self.facts.behind[id.index()] != behind {
                 self.facts.behind[id.index()] = behind;
-                others.push(*id);
+                others.insert(*id);
             }
         }
         (self.facts, others)
@@ -341,7 +345,11 @@ impl<'a> RowBuilder<'a> {
         let default = self.intern(&open.default, false);
         let mut entries: Vec<(PeerId, AtomSetId)> = Vec::new();
         for (peer, set) in open.entries {
-            let is_special = self.facts.special.binary_search(&peer).is_ok();
+            // Others only decide about those of the part.
+            if self.part.as_ref().is_some_and(|part| !part.contains(direction, peer)) {
+                continue;
+            }
+            let is_special = self.special().binary_search(&peer).is_ok();
             let set = self.intern(&set, is_special);
             // An entry that equals the default would only make the table larger.
             if set == default {
@@ -356,20 +364,6 @@ impl<'a> RowBuilder<'a> {
         // The open row ends here. Its finished entries and new sets are charged above, since they stay.
         self.meter.give_back(bytes);
         Row { default, entries: entries.into() }
-    }
-
-    /// The row with entries for new peer classes. The facts contain only these classes ([`RowFacts::since`]).
-    pub(super) fn extended(&mut self, direction: Direction, subject: &SubjectClass, row: &Row) -> Row {
-        let new = self.row(direction, subject);
-        // Two numbers can have the same set, since ports were cut again. After a limit, the new row is incomplete.
-        let set = |id: AtomSetId| &self.sets[id.0 as usize];
-        debug_assert!(self.meter.check().is_err() || set(new.default) == set(row.default), "only peer classes are new");
-        if new.entries.is_empty() {
-            return row.clone();
-        }
-        // The new classes have the highest numbers, so the entries stay sorted.
-        let entries = row.entries.iter().chain(new.entries.iter()).copied().collect();
-        Row { default: row.default, entries }
     }
 
     /// Whether the egress row of a class can depend on the backends of services, or on the own node and hostPorts.
@@ -429,7 +423,7 @@ impl<'a> RowBuilder<'a> {
         for rule in rules.iter().filter(|rule| rule.peers.is_none()) {
             default.add(&self.atoms_of(direction, subject, rule.ports.as_ref()));
         }
-        let mut entries = Entries::new(self.facts.matching.classes.clone(), default);
+        let mut entries = Entries::new(&self.matching().classes, default);
         // As long as there are classes in the facts, however few rules the subject has, and so charged on its own.
         let scratch = size_of_val(entries.positions.as_slice()) as u64;
         let mut fits = self.meter.take(scratch, 0);
@@ -446,13 +440,13 @@ impl<'a> RowBuilder<'a> {
         entries.sorted()
     }
 
-    fn add_rule(&self, direction: Direction, subject: &SubjectClass, rule: &DraftRule, entries: &mut Entries) {
+    fn add_rule(&self, direction: Direction, subject: &SubjectClass, rule: &DraftRule, entries: &mut Entries<'_>) {
         // Its ranges are in the default already. Its named ports have another number on each peer, so they are entries.
         let Some(peers) = &rule.peers else { return self.add_names(direction, rule, None, entries) };
         // At most once for each rule, and only if a class matches: new classes match few rules.
         let mut atoms = None;
         for predicate in peers {
-            let holding = self.facts.matching.holding(*predicate);
+            let holding = self.matching().holding(*predicate);
             if holding.is_empty() {
                 continue;
             }
@@ -467,7 +461,13 @@ impl<'a> RowBuilder<'a> {
     }
 
     /// Adds the named ports of an egress rule: each peer has its own numbers.
-    fn add_names(&self, direction: Direction, rule: &DraftRule, peers: Option<&[PredicateId]>, entries: &mut Entries) {
+    fn add_names(
+        &self,
+        direction: Direction,
+        rule: &DraftRule,
+        peers: Option<&[PredicateId]>,
+        entries: &mut Entries<'_>,
+    ) {
         self.each_name(direction, rule, peers, |peer, atom| entries.of(peer).insert(atom));
     }
 
@@ -483,7 +483,7 @@ impl<'a> RowBuilder<'a> {
         let named = rule.ports.as_ref().filter(|_| direction == Direction::Egress).map(|ports| &ports.named);
         for name in named.into_iter().flatten() {
             let protocol = self.rules.egress_names[*name as usize].0;
-            let naming = self.facts.matching.naming(*name);
+            let naming = self.matching().naming(*name);
             if !self.meter.take(0, naming.len() as u64 * (1 + 4 * peers.map_or(0, <[_]>::len) as u64)) {
                 return;
             }
@@ -537,8 +537,8 @@ impl<'a> RowBuilder<'a> {
         let mut decided: BTreeMap<PeerId, ListAction> = BTreeMap::new();
         for id in &subject.lists {
             let list = &self.cluster.lists[id.index()];
-            let predicate = self.facts.matching.of_list(*id).filter(|_| asks(list, direction));
-            for peer in predicate.into_iter().flat_map(|predicate| self.facts.matching.holding(predicate)) {
+            let predicate = self.matching().of_list(*id).filter(|_| asks(list, direction));
+            for peer in predicate.into_iter().flat_map(|predicate| self.matching().holding(predicate)) {
                 // The subject's lists are in the order in which they decide, so the first entry stays.
                 decided.entry(*peer).or_insert(list.action);
             }
@@ -551,6 +551,16 @@ impl<'a> RowBuilder<'a> {
 
     fn peer(&self, id: PeerId) -> &'a PeerClass {
         &self.peers.list[id.index()]
+    }
+
+    /// The classes that are examined.
+    fn matching(&self) -> &Matching {
+        self.part.as_ref().map_or(&self.facts.matching, |part| &part.matching)
+    }
+
+    /// The special classes whose entries are made.
+    fn special(&self) -> &[PeerId] {
+        self.part.as_ref().map_or(&self.facts.special, |part| &part.special)
     }
 }
 

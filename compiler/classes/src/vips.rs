@@ -34,6 +34,16 @@ pub struct VipPort {
     pub contested: bool,
 }
 
+impl VipPort {
+    /// The service of a claim whose service is gone. No other claim is equal to it.
+    const GONE: ServiceId = ServiceId(u32::MAX);
+
+    /// Gives the service its new number.
+    pub(super) fn renumber(&mut self, numbers: &[Option<ServiceId>]) {
+        self.service = numbers.get(self.service.index()).copied().flatten().unwrap_or(Self::GONE);
+    }
+}
+
 /// Ports of an address that no service has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OtherPorts {

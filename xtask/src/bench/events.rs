@@ -71,6 +71,14 @@ such lists are created.
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 ";
 
+const SERVICES: &str = "
+The same with 200 services of 50 pods each: a slice loses a backend, a service is created, and the pod behind one or
+more services gets other labels. Changes that need no generation are left out.
+
+| pods | policies | slice: classes | emit | new service: classes | emit | backend: classes | emit |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+";
+
 const AGENT: &str = "\
 ## The agent
 
@@ -92,6 +100,7 @@ pub(super) fn events() -> Result<()> {
     run(bench.env("WEIR_BENCH_JSON", &figures))?;
     let (mut text, mut whole) = (EVENTS.to_owned(), WHOLE.to_owned());
     let (mut small, mut applied, mut ranges) = (SMALL.to_owned(), APPLIED.to_owned(), RANGES.to_owned());
+    let mut services = SERVICES.to_owned();
     for row in page::rows(&figures)? {
         let number = |field: &str| page::grouped(row[field].as_u64().unwrap_or_default());
         let figure = |field: &str| format!("{:.1}", row[field].as_f64().unwrap_or(f64::NAN));
@@ -105,6 +114,8 @@ pub(super) fn events() -> Result<()> {
         _ = writeln!(applied, "| {} | {} | {} |", number("pods"), number("policies"), edits.join(" | "));
         let moved = ["block", "named_port", "list", "new_list"].map(of_kind);
         _ = writeln!(ranges, "| {} | {} | {} |", number("pods"), number("policies"), moved.join(" | "));
+        let of_services = ["slice_applied", "service_applied", "backend_relabelled"].map(of_kind);
+        _ = writeln!(services, "| {} | {} | {} |", number("pods"), number("policies"), of_services.join(" | "));
         let kinds = ["slice", "local_pod", "policy"]
             .map(|kind| format!("{} | {}", figure(&format!("{kind}_p50_ms")), figure(&format!("{kind}_p99_ms"))));
         let (pods, policies, memory) = (number("pods"), number("policies"), figure("memory_mib"));
@@ -113,7 +124,7 @@ pub(super) fn events() -> Result<()> {
         let others = ["local_pod_reported_us", "namespace_labelled_us"].map(figure).join(" | ");
         _ = writeln!(small, "| {pods} | {policies} | {} | {share:.0} % | {others} |", figure("slice_moves_us"));
     }
-    page::replace("events", &(text + &whole + &applied + &ranges + &small + &installs()?))
+    page::replace("events", &(text + &whole + &applied + &ranges + &services + &small + &installs()?))
 }
 
 /// The table of installs.

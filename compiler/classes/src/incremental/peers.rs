@@ -1,8 +1,7 @@
 //! New peer classes: for pods whose key no address had before, and for predicates of changed policies.
 //!
-//! A new class adds an entry to each row that has a rule for it, and all other entries stay. If it is that of a
-//! service, of the own node or of a hostPort, all rows of the node are made again. This costs as much as the node's
-//! rules, and a copy of the lookup, which grows with the kinds of pods in the cluster.
+//! A new class adds an entry to each row that has a rule for it, and all other entries stay. This costs as much as the
+//! node's rules, and a copy of the keys of all classes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,7 +15,7 @@ use crate::peers::{Peers, pod_key};
 use crate::ports::PortSpec;
 use crate::{PeerClass, PeerId, Predicate, PredicateId};
 use weir_model::labels::matches;
-use weir_model::{Cluster, Direction, LabelSetId, NamedPort, NamespaceId};
+use weir_model::{Direction, LabelSetId, NamedPort, NamespaceId};
 use weir_objects::k8s::{Labels, PolicyPeer};
 
 /// A pod whose addresses may get another class.
@@ -78,8 +77,6 @@ impl Maintained {
             let (cluster, rules) = (Arc::clone(&self.cluster), Arc::clone(&self.classes.rules));
             Arc::make_mut(&mut self.peers.lookup).hold(&cluster, &rules, &new.predicates);
         }
-        // The facts have an element for each predicate and each name, also if no class has it.
-        effect.extends_facts |= has_new_names || !new.predicates.is_empty();
         let mut keyed = Keyed::default();
         for pod in pods {
             self.key_pod(pod, moves, &mut keyed, meter)?;
@@ -138,7 +135,6 @@ impl Maintained {
             let new: Vec<PeerClass> = list[before..].to_vec();
             self.add_named(&new, effect);
             self.classes.peers = Arc::clone(&self.peers.list);
-            effect.extends_facts = true;
         }
         let map = &self.peers.addresses;
         let numbered = keys.iter().filter_map(|(address, key)| Some((*address, self.peers.lookup.find(key)?)));
@@ -164,14 +160,4 @@ pub(super) struct Keyed {
     pub(super) keys: Vec<(IpAddr, PeerClass)>,
     /// The predicates that hold for the labels of pods.
     held: Vec<((NamespaceId, LabelSetId), Vec<PredicateId>)>,
-}
-
-/// Whether a pod predicate holds for pods with these labels.
-pub(crate) fn holds(cluster: &Cluster, predicate: &Predicate, namespace: NamespaceId, labels: LabelSetId) -> bool {
-    let Predicate::Pods { own, namespaces, pods } = predicate else { return false };
-    let of_namespace = cluster.namespaces[namespace.index()].labels;
-    let it = &cluster.labels;
-    own.is_none_or(|own| own == namespace)
-        && namespaces.is_none_or(|selector| matches(it.selector(selector), it.labels(of_namespace)))
-        && matches(it.selector(*pods), it.labels(labels))
 }

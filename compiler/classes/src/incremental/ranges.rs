@@ -182,9 +182,10 @@ impl Maintained {
         // The new classes need no ranges of ports: their named ports are those of the classes that they come from.
         self.classes.peers = Arc::clone(&self.peers.list);
         self.classes.addresses = Arc::clone(&self.peers.addresses);
-        (effect.extends_facts, effect.changes_addresses) = (true, true);
-        // A hostPort's backend can have another class.
-        effect.changes_facts |= !self.cluster.host_ports.is_empty();
+        effect.changes_addresses = true;
+        // The entries of addresses with hostPorts depend on the classes of their pods.
+        let mut of_host_ports = self.cluster.host_ports.iter().filter_map(|it| it.backend.address);
+        effect.changes_facts |= of_host_ports.any(|address| moves.at(address) != SetId::EMPTY);
         Ok(moves)
     }
 }

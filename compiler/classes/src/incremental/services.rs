@@ -2,9 +2,9 @@
 //!
 //! The address of a service has a class of its own: its key names an element of [`Peers::vips`], which lists the claims
 //! on the ports of the address. If the claims change, the element changes, and the address keeps its class where no
-//! other address shares the element. A change of backends changes no peer class. If a backend of another class or
-//! target port comes or goes, egress rows are made again, and the subject classes of local pods that are backends
-//! themselves.
+//! other address shares the element. A change of backends changes no peer class. If a service has other claims or is
+//! judged by other backends, the entries of its addresses are made again in all egress rows, and the subject classes of
+//! local pods that are backends themselves.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use super::peers::Keyed;
 use super::{Effect, Maintained, NeedsWhole};
-use crate::peers::Peers;
 use crate::ports::PortSpec;
 use crate::vips::{self, OtherPorts, ServiceVip};
 use crate::{PeerClass, PeerId};
@@ -66,13 +65,6 @@ pub(crate) struct Replaced {
     pub(crate) changes_ports: bool,
 }
 
-impl Replaced {
-    /// Whether a service has another number than before, or is gone.
-    pub(super) fn renumbers(&self) -> bool {
-        self.numbers.iter().enumerate().any(|(old, new)| *new != Some(ServiceId(old as u32)))
-    }
-}
-
 /// A service, with its number before the changes.
 struct Slot {
     service: Service,
@@ -82,15 +74,6 @@ struct Slot {
 
 /// The local pods, by each of their addresses.
 type LocalByAddress = HashMap<IpAddr, EndpointId>;
-
-/// How many addresses each element of [`Peers::vips`] is for.
-fn vip_uses(peers: &Peers) -> Vec<u32> {
-    let mut uses = vec![0; peers.vips.len()];
-    for vip in peers.addresses.exact().filter_map(|(_, peer)| peers.list[peer.index()].vip) {
-        uses[vip as usize] += 1;
-    }
-    uses
-}
 
 impl Maintained {
     /// The addresses and backends that a service has in the generation.
@@ -129,6 +112,7 @@ impl Maintained {
             replaced.changed.extend(slot.is_new.then_some(id));
         }
         Arc::make_mut(&mut self.cluster).services = slots.into_iter().map(|slot| slot.service).collect();
+        self.renumber_services(&replaced.numbers);
         self.refresh_origins(std::mem::take(&mut replaced.stale), effect);
         effect.changes_addresses = true;
         replaced
@@ -150,7 +134,7 @@ impl Maintained {
         if !change.keeps_verdicts {
             replaced.local.extend([was, is].into_iter().flatten().flat_map(|it| self.local_backends(it)));
         }
-        if !is_alike(was, is) {
+        if !is_alike(was, is) || is.is_some_and(|it| self.lacks_class(it)) {
             replaced.changes_ports = true;
             // First the new ranges: one that stays is not taken away in between.
             is.into_iter().flat_map(specs_of).for_each(|(spec, origin)| self.add_spec(spec, origin, effect));
@@ -165,6 +149,13 @@ impl Maintained {
         let key = |it: &Service| (namespaces[it.namespace.index()].name.as_str(), it.name.clone());
         let at = slots.partition_point(|slot| key(&slot.service) < key(&service));
         slots.insert(at, Slot { service, before: old.and_then(|slot| slot.before), is_new: true });
+    }
+
+    /// Whether an address of the service has the class of an ordinary address: since its service was deleted, which
+    /// needs no generation, and created again.
+    fn lacks_class(&self, service: &Service) -> bool {
+        let class = |address: &IpAddr| &self.peers.list[self.peers.addresses.find(*address).index()];
+        service.addresses.iter().any(|address| class(address).vip.is_none())
     }
 
     /// The local endpoints that are backends of a service: by name, or because they have a backend's address.
@@ -195,8 +186,7 @@ impl Maintained {
         if replaced.addresses.len() > MOST_VIPS {
             return Err(NeedsWhole::Unused);
         }
-        let mut uses = vip_uses(&self.peers);
-        self.renumber_vips(replaced);
+        let mut uses = self.vip_uses(replaced);
         let cluster = &self.cluster;
         let is_pod = |address: IpAddr| replaced.of_pods.contains(&address);
         // Not `cluster.nodes`: other nodes change without a generation.
@@ -209,16 +199,34 @@ impl Maintained {
         }
         let mut keyed = Keyed::default();
         for (address, key) in old {
-            let vip = claimed.remove(&address).map(|vip| self.number_vip(vip, key.vip, &mut uses));
+            let vip = claimed.remove(&address).map(|vip| self.number_vip(vip, key.vip, &mut uses, effect));
             keyed.keys.push((address, PeerClass { vip, ..key }));
         }
         self.clear_unused_vips(&uses);
         let entries = self.number_keys(keyed, effect);
         self.take_entries(&entries, effect);
         self.classes.vips = Arc::clone(&self.peers.vips);
-        // Node ports are at the node's address, whichever services have one.
-        effect.changes_facts = true;
         if uses.len() > self.most_peers { Err(NeedsWhole::Unused) } else { Ok(()) }
+    }
+
+    /// How many addresses each element of [`Peers::vips`] is for.
+    ///
+    /// [`Peers::vips`]: crate::peers::Peers::vips
+    fn vip_uses(&self, replaced: &Replaced) -> Vec<u32> {
+        let peers = &self.peers;
+        let vip = |peer: PeerId| peers.list[peer.index()].vip;
+        // Only addresses of services have one, before or after the change.
+        let mut addresses: Vec<IpAddr> = self.cluster.services.iter().flat_map(|it| &it.addresses).copied().collect();
+        addresses.extend(&replaced.addresses);
+        addresses.sort_unstable();
+        addresses.dedup();
+        debug_assert!(
+            peers.addresses.exact().all(|(it, peer)| vip(peer).is_none() || addresses.binary_search(&it).is_ok()),
+            "an address that no service has is in the class of a service's address"
+        );
+        let mut uses = vec![0; peers.vips.len()];
+        addresses.iter().filter_map(|it| vip(peers.addresses.find(*it))).for_each(|it| uses[it as usize] += 1);
+        uses
     }
 
     fn key_at(&self, address: IpAddr) -> PeerClass {
@@ -226,19 +234,31 @@ impl Maintained {
         self.peers.list[peer as usize].clone()
     }
 
-    fn renumber_vips(&mut self, replaced: &Replaced) {
-        if !replaced.renumbers() {
+    /// Gives services their new numbers wherever they are named by number.
+    fn renumber_services(&mut self, numbers: &[Option<ServiceId>]) {
+        let is_same = numbers.iter().enumerate().all(|(old, new)| *new == Some(ServiceId(old as u32)));
+        if is_same && numbers.len() == self.cluster.services.len() {
             return;
         }
         let vips = Arc::make_mut(&mut self.peers.vips);
-        for port in vips.iter_mut().flat_map(|vip| &mut vip.ports) {
-            // Claims of services that are gone are at addresses whose claims are found again.
-            port.service = replaced.numbers[port.service.index()].unwrap_or(port.service);
+        // The claims at addresses of services that are gone are found again.
+        vips.iter_mut().flat_map(|vip| &mut vip.ports).for_each(|port| port.renumber(numbers));
+        self.facts.renumber_services(numbers, self.cluster.services.len());
+        for subject in &mut self.classes.subjects {
+            let of_audit = subject.audit.iter_mut().map(|audit| &mut audit.own_services);
+            for own in of_audit.chain([&mut subject.own_services]) {
+                own.retain_mut(|it| {
+                    let now = numbers[it.service as usize];
+                    // The classes of local backends of a service that is gone are made again.
+                    now.into_iter().for_each(|ServiceId(number)| it.service = number);
+                    now.is_some()
+                });
+            }
         }
     }
 
     /// The element for these claims: an equal one, the one that the address had, or an unused one.
-    fn number_vip(&mut self, vip: ServiceVip, old: Option<u32>, uses: &mut Vec<u32>) -> u32 {
+    fn number_vip(&mut self, vip: ServiceVip, old: Option<u32>, uses: &mut Vec<u32>, effect: &mut Effect) -> u32 {
         let vips = Arc::make_mut(&mut self.peers.vips);
         let is_used = |index: usize| uses[index] > 0;
         let equal = (0..vips.len()).find(|index| is_used(*index) && vips[*index] == vip);
@@ -247,7 +267,10 @@ impl Maintained {
         if index == vips.len() {
             vips.push(vip);
             uses.push(0);
-        } else {
+        } else if vips[index] != vip {
+            // Rows may have entries for the earlier claims. Equal claims have the same entries, unless their service's
+            // backends have changed, which is known by itself.
+            effect.vips.insert(index as u32);
             vips[index] = vip;
         }
         uses[index] += 1;

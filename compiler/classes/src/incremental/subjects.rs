@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use super::{Effect, Maintained, NeedsWhole};
 use crate::meter::Meter;
-use crate::rows::{Row, RowBuilder, RowFacts};
+use crate::rows::{Row, RowBuilder};
 use crate::subjects::LocalEndpoint;
-use crate::{AtomSet, Classes, SubjectClass, SubjectId};
-use weir_model::{Direction, EndpointId, Interner};
+use crate::{Classes, SubjectClass, SubjectId};
+use weir_model::{Direction, EndpointId};
 
 /// The members of subject classes, while local endpoints move from class to class.
 struct Members {
@@ -17,25 +17,24 @@ struct Members {
 }
 
 impl Maintained {
-    /// Makes the classes of the touched endpoints again, the rows of classes that are new, and the egress rows of
-    /// others if services have other backends. All rows that are not new get entries for new peer classes first.
-    pub(super) fn rebuild_subjects(&mut self, effect: &Effect, meter: &Meter) -> Result<(), NeedsWhole> {
-        let touched = &effect.touched;
+    /// Makes the classes of the touched endpoints again, and the rows of classes that are new. The other rows get the
+    /// entries of the part first.
+    pub(super) fn rebuild_subjects(&mut self, effect: Effect, meter: &Meter) -> Result<(), NeedsWhole> {
+        let Effect { touched, part, .. } = effect;
         let local: Vec<LocalEndpoint> = touched.iter().map(|index| self.draft.local[*index].clone()).collect();
         let classes = &mut self.classes;
         let (facts, sets) = (std::mem::take(&mut self.facts), std::mem::take(&mut self.sets));
         let (rules, atoms) = (classes.rules.clone(), classes.atoms.clone());
         let mut builder = RowBuilder::new(&self.cluster, &rules, &atoms, &self.peers, meter, facts, sets);
         let subjects = builder.subjects(&local);
-        let fresh = assign(classes, touched, subjects);
-        if let Some(first) = effect.first_new_peer {
+        let fresh = assign(classes, &touched, subjects);
+        if let Some(part) = part {
             // After a limit, rows are incomplete.
             meter.check()?;
-            let (facts, sets) = builder.into_parts();
-            let of_new = RowFacts::since(first, &rules, &self.peers);
-            let builder_of_new = RowBuilder::new(&self.cluster, &rules, &atoms, &self.peers, meter, of_new, sets);
-            let sets = add_new_peers(classes, &fresh, builder_of_new);
-            builder = RowBuilder::new(&self.cluster, &rules, &atoms, &self.peers, meter, facts, sets);
+            let has_new = part.first_new < self.peers.list.len();
+            builder.begin_part(part);
+            replace_part(classes, &fresh, has_new, &mut builder);
+            builder.end_part();
         }
         if classes.subjects.iter().any(|it| it.audit.is_some()) != classes.rows.audit.is_some() {
             return Err(NeedsWhole::Audit);
@@ -59,47 +58,35 @@ impl Maintained {
             }
             [classes.rows.ingress[index], classes.rows.egress[index]] = enforced;
         }
-        let others = if effect.changes_backends { 0..classes.subjects.len() } else { 0..0 };
-        for index in others.filter(|index| !fresh.contains(index)) {
-            let subject = classes.subjects[index].clone();
-            if subject.audit.is_none() && !builder.has_special_addresses(&subject) {
-                continue;
-            }
-            let row = builder.row(Direction::Egress, &subject);
-            if let Some([_, audit]) = &mut classes.rows.audit {
-                audit[index] = builder.audit_row(Direction::Egress, &subject, &row);
-            }
-            classes.rows.egress[index] = row;
-        }
         (self.facts, self.sets) = builder.into_parts();
         classes.rows.atom_sets = self.sets.to_vec();
         if self.sets.len() > self.most_sets { Err(NeedsWhole::Sets) } else { Ok(()) }
     }
 }
 
-/// Adds entries for new peer classes to the rows of all subject classes, except for `fresh` ones, whose rows are made
-/// whole, and to the peers that lists deny them. The facts of the builder contain only the new classes.
-fn add_new_peers(classes: &mut Classes, fresh: &BTreeSet<usize>, mut builder: RowBuilder<'_>) -> Interner<AtomSet> {
+/// Replaces the entries of the builder's part in the rows of all subject classes, except for `fresh` ones, whose rows
+/// are made whole. `has_new` is whether the part has new classes: only then are rows of ingress affected, and the peers
+/// that lists deny.
+fn replace_part(classes: &mut Classes, fresh: &BTreeSet<usize>, has_new: bool, builder: &mut RowBuilder<'_>) {
     let Classes { subjects, rows, .. } = classes;
     for (index, subject) in subjects.iter().enumerate().filter(|(index, _)| !fresh.contains(index)) {
-        for direction in Direction::ALL {
+        for direction in Direction::ALL.into_iter().filter(|it| has_new || *it == Direction::Egress) {
             let list = if direction == Direction::Ingress { &mut rows.ingress } else { &mut rows.egress };
-            list[index] = builder.extended(direction, subject, &list[index]);
+            list[index] = builder.with_part(direction, subject, &list[index]);
             if let Some(audit) = &mut rows.audit {
                 let audit = &mut audit[direction as usize][index];
                 *audit = match &subject.audit {
-                    Some(_) => builder.extended(direction, &subject.clone().with_audit_enforced(), audit),
+                    Some(_) => builder.with_part(direction, &subject.clone().with_audit_enforced(), audit),
                     None => list[index].clone(),
                 };
             }
         }
-        let denied = builder.denied_by_lists(Direction::Ingress, subject);
+        let denied = if has_new { builder.new_denied_by_lists(Direction::Ingress, subject) } else { Vec::new() };
         if !denied.is_empty() {
             let by_subject = rows.denied_by_lists.get_or_insert_with(|| vec![Vec::new(); subjects.len()]);
             by_subject[index].extend(denied);
         }
     }
-    builder.into_parts().1
 }
 
 fn first(rows: Vec<Row>, enforced: &Row) -> Row {

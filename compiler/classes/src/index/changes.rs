@@ -299,11 +299,11 @@ impl Index {
         let terms: Vec<ChangedTerms<'_>> = terms.collect();
         let pods = self.peer_pods(baseline, maintained, &terms, &namespaces)?;
         let moved = pods.iter().flat_map(|pod| pod.addresses.iter().map(|(address, _)| *address));
-        let moves_backends =
-            baseline.judges_egress && moved.chain(self.unbuilt.left.iter().copied()).any(|it| baseline.is_backing(it));
+        let moved = moved.chain(self.unbuilt.left.iter().copied()).filter(|_| baseline.judges_egress);
+        let moved_backends = moved.filter(|address| baseline.is_backing(*address)).collect();
         let (entries, ranges) = (self.entries(baseline)?, self.range_changes(baseline, maintained)?);
         let changes =
-            Changes { namespaces, local, policies, tiers, lists, pods, entries, ranges, services, moves_backends };
+            Changes { namespaces, local, policies, tiers, lists, pods, entries, ranges, services, moved_backends };
         Ok((changes, applied))
     }
 

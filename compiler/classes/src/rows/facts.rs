@@ -11,7 +11,7 @@ use crate::predicates::{PredicateId, RulePredicates};
 use crate::subjects::SubjectDraft;
 use crate::vips::{self, VipPort};
 use crate::{PeerClass, PeerId};
-use weir_model::{Cluster, EndpointId, Interner, ListId, NodeId, Protocol, Service};
+use weir_model::{Cluster, EndpointId, Interner, ListId, NodeId, Protocol, Service, ServiceId};
 use weir_objects::address::Family;
 
 /// The facts about peers and services that all rows share.
@@ -37,12 +37,38 @@ pub(crate) struct LocalBackends {
     pub(crate) endpoints: Vec<EndpointId>,
 }
 
+/// Peer classes: single ones, and all those with higher numbers from one number on.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PeerSpan {
+    /// Sorted, all below the range.
+    single: Vec<PeerId>,
+    pub(super) range: Range<usize>,
+}
+
+impl PeerSpan {
+    pub(super) fn len(&self) -> usize {
+        self.single.len() + self.range.len()
+    }
+
+    pub(super) fn contains(&self, peer: PeerId) -> bool {
+        self.range.contains(&peer.index()) || self.single.binary_search(&peer).is_ok()
+    }
+
+    /// The position of one of these classes among them, in an order without meaning.
+    pub(super) fn position(&self, peer: PeerId) -> usize {
+        match peer.index().checked_sub(self.range.start) {
+            Some(position) => position,
+            None => self.range.len() + self.single.partition_point(|it| *it < peer),
+        }
+    }
+}
+
 /// From predicates to classes. To ask every class about every rule would cost classes × rules for each subject; with
 /// this, a row costs as much as its rules match.
 #[derive(Debug, Default)]
 pub(super) struct Matching {
-    /// The numbers of the peer classes that it contains.
-    pub(super) classes: Range<usize>,
+    /// The peer classes that it contains.
+    pub(super) classes: PeerSpan,
     /// By predicate: the classes for which it holds.
     holding: Vec<Vec<PeerId>>,
     /// By egress name: the classes that have it, with its number there.
@@ -51,23 +77,29 @@ pub(super) struct Matching {
 }
 
 impl Matching {
-    /// Only the classes from this number on.
-    fn since(first: usize, rules: &RulePredicates, peers: &[PeerClass]) -> Self {
-        let none = Self { classes: first..first, lists: rules.of_lists(), ..Self::default() };
-        none.extended(rules, peers)
+    /// Only these classes, which are sorted, and all those from a number on.
+    pub(super) fn new(single: Vec<PeerId>, first: usize, rules: &RulePredicates, peers: &[PeerClass]) -> Self {
+        let none = Self { lists: rules.of_lists(), ..Self::default() };
+        let mut matching = none.extended(rules, &[]);
+        single.iter().for_each(|id| matching.add(*id, &peers[id.index()]));
+        matching.classes = PeerSpan { single, range: first..first };
+        matching.extended(rules, peers)
     }
 
     /// Adds new classes, and room for new predicates and names.
     fn extended(mut self, rules: &RulePredicates, peers: &[PeerClass]) -> Self {
-        let Self { classes, holding, naming, .. } = &mut self;
-        holding.resize(rules.predicates.len(), Vec::new());
-        naming.resize(rules.egress_names.len(), Vec::new());
-        for (id, peer) in (0..).map(PeerId).zip(peers).skip(classes.end) {
-            peer.predicates.iter().for_each(|predicate| holding[predicate.index()].push(id));
-            peer.named.iter().for_each(|(name, number)| naming[*name as usize].push((id, *number)));
-        }
-        classes.end = peers.len();
+        self.holding.resize(rules.predicates.len(), Vec::new());
+        self.naming.resize(rules.egress_names.len(), Vec::new());
+        let first = self.classes.range.end;
+        (0..).map(PeerId).zip(peers).skip(first).for_each(|(id, peer)| self.add(id, peer));
+        self.classes.range.end = first.max(peers.len());
         self
+    }
+
+    fn add(&mut self, id: PeerId, peer: &PeerClass) {
+        let Self { holding, naming, .. } = self;
+        peer.predicates.iter().for_each(|predicate| holding[predicate.index()].push(id));
+        peer.named.iter().for_each(|(name, number)| naming[*name as usize].push((id, *number)));
     }
 
     /// The classes for which a predicate holds.
@@ -108,7 +140,7 @@ impl RowFacts {
     ) -> Self {
         let of_peers = (0..).map(PeerId).zip(peers.list.iter());
         let facts = Self {
-            matching: Matching::since(0, rules, &peers.list),
+            matching: Matching::new(Vec::new(), 0, rules, &peers.list),
             node_ports: vips::node_ports(cluster, atoms),
             special: of_peers.filter(|(_, peer)| is_special(peer)).map(|(id, _)| id).collect(),
             // Filled in below, since that reads the other fields.
@@ -122,20 +154,30 @@ impl RowFacts {
         Self { behind, ..builder.facts }
     }
 
-    /// Adds new peer classes, predicates and names. Returns the number from which classes are new. `None` if one of
-    /// them is of addresses of a service, the own node or a hostPort: then the facts have to be made again.
-    pub(crate) fn extend(&mut self, rules: &RulePredicates, peers: &Peers) -> Option<usize> {
-        let first = self.matching.classes.end;
-        if peers.list[first..].iter().any(is_special) {
-            return None;
-        }
+    /// Adds new peer classes, predicates and names. Returns the number from which classes are new.
+    pub(crate) fn extend(&mut self, rules: &RulePredicates, peers: &Peers) -> usize {
+        let first = self.matching.classes.range.end;
+        let new = (0..).map(PeerId).zip(&*peers.list).skip(first);
+        self.special.extend(new.filter(|(_, peer)| is_special(peer)).map(|(id, _)| id));
         self.matching = std::mem::take(&mut self.matching).extended(rules, &peers.list);
-        Some(first)
+        first
     }
 
-    /// The facts for entries of the classes from this one on. None of them is special.
-    pub(crate) fn since(first: usize, rules: &RulePredicates, peers: &Peers) -> Self {
-        Self { matching: Matching::since(first, rules, &peers.list), ..Self::default() }
+    /// Gives services their new numbers. The backends of new ones are not known yet.
+    pub(crate) fn renumber_services(&mut self, numbers: &[Option<ServiceId>], count: usize) {
+        self.node_ports.iter_mut().for_each(|port| port.renumber(numbers));
+        let before = std::mem::replace(&mut self.behind, vec![Vec::new(); count]);
+        for (behind, now) in before.into_iter().zip(numbers) {
+            if let Some(id) = now {
+                self.behind[id.index()] = behind;
+            }
+        }
+    }
+
+    /// Finds the node ports of services again. Returns whether they are others.
+    pub(crate) fn renew_node_ports(&mut self, cluster: &Cluster, atoms: &Atoms) -> bool {
+        let before = std::mem::replace(&mut self.node_ports, vips::node_ports(cluster, atoms));
+        before != self.node_ports
     }
 
     /// Finds the atoms of backends again, after the atoms have changed.
@@ -154,11 +196,9 @@ impl RowFacts {
         }
     }
 
-    /// Finds the service ports that lead to local endpoints again. Returns whether they are others.
-    pub(crate) fn renew_local(&mut self, cluster: &Cluster, draft: &SubjectDraft) -> bool {
-        let before = std::mem::replace(&mut self.to_local, to_local(cluster, draft));
-        let ports = |of: &LocalBackends| (of.service, of.port);
-        !before.iter().map(ports).eq(self.to_local.iter().map(ports))
+    /// Finds the service ports that lead to local endpoints again.
+    pub(crate) fn renew_local(&mut self, cluster: &Cluster, draft: &SubjectDraft) {
+        self.to_local = to_local(cluster, draft);
     }
 
     /// The different backends of a service port.

@@ -1,7 +1,6 @@
 //! Rows that are still built: sets of atoms by peer class, before the sets are numbered.
 
-use std::ops::Range;
-
+use super::facts::PeerSpan;
 use crate::PeerId;
 use crate::ports::AtomSet;
 
@@ -40,26 +39,25 @@ pub(super) fn entry_bytes(like: &AtomSet) -> u64 {
 
 /// The entries of a row that is not finished. Every rule of a subject adds to the entries of its peers, so entries must
 /// be found quickly.
-pub(super) struct Entries {
+pub(super) struct Entries<'s> {
     pub(super) list: Vec<(PeerId, AtomSet)>,
-    /// The first class of `positions`.
-    first: usize,
-    /// The position in `list`, by peer class, from `first` on.
+    peers: &'s PeerSpan,
+    /// The position in `list`, by the position of the peer class among `peers`.
     pub(super) positions: Vec<u32>,
     pub(super) default: AtomSet,
 }
 
-impl Entries {
+impl<'s> Entries<'s> {
     /// For these peer classes.
-    pub(super) fn new(peers: Range<usize>, default: AtomSet) -> Self {
+    pub(super) fn new(peers: &'s PeerSpan, default: AtomSet) -> Self {
         // An array over these classes instead of a map, because `of` is the innermost step: it runs once for each class
         // that each rule matches. Sets are only made for classes that some rule matches.
-        Self { list: Vec::new(), first: peers.start, positions: vec![u32::MAX; peers.len()], default }
+        Self { list: Vec::new(), peers, positions: vec![u32::MAX; peers.len()], default }
     }
 
     /// The set of a class, which starts as the default.
     pub(super) fn of(&mut self, peer: PeerId) -> &mut AtomSet {
-        let position = &mut self.positions[peer.index() - self.first];
+        let position = &mut self.positions[self.peers.position(peer)];
         if *position == u32::MAX {
             *position = self.list.len() as u32;
             // A copy of the default, since rules without peers allow this class too.

@@ -28,8 +28,8 @@ struct SpecialRows<'r> {
 impl<'a> RowBuilder<'a> {
     /// Overwrites the entries of service addresses, of the pod's own node, and of hostPorts there.
     pub(super) fn overlay_special(&self, subject: &SubjectClass, open: &mut OpenRow) {
-        // As for rows that only get entries for new classes. The rows below would be made for nothing.
-        if self.facts.special.is_empty() {
+        // Then the rows below would be made for nothing.
+        if self.special().is_empty() {
             return;
         }
         let exempt = self.exempt(Direction::Egress, subject);
@@ -37,8 +37,8 @@ impl<'a> RowBuilder<'a> {
         let rules = rules.as_deref();
         let without_peers = &self.without_peers(subject, rules, |_| true);
         let rows = SpecialRows { open, exempt: exempt.as_ref(), rules, without_peers };
-        let mut special = Vec::with_capacity(self.facts.special.len());
-        for id in &self.facts.special {
+        let mut special = Vec::with_capacity(self.special().len());
+        for id in self.special() {
             let peer = self.peer(*id);
             // Only the own node is always reached. Other nodes are ordinary addresses.
             let own_node = subject.node.is_some_and(|node| peer.nodes.contains(&node));
@@ -169,7 +169,7 @@ impl<'a> RowBuilder<'a> {
         let predicates = &self.peer(peer).predicates;
         let contains = |list: &&ListId| {
             let holds = |id: PredicateId| predicates.binary_search(&id).is_ok();
-            self.cluster.lists[list.index()].egress && self.facts.matching.of_list(**list).is_some_and(holds)
+            self.cluster.lists[list.index()].egress && self.matching().of_list(**list).is_some_and(holds)
         };
         // The row does not show this: an entry without atoms can come from a list or from rules.
         let first = subject.lists.iter().find(contains);
@@ -215,6 +215,7 @@ impl<'a> RowBuilder<'a> {
         behind: BackendProperties,
     ) -> bool {
         let BackendProperties { peer, atom, node, .. } = behind;
+        debug_assert!(self.matching().classes.contains(peer), "the rows have no verdict about other classes");
         // A backend on the network of the pod's own node is the own node. `open` does not know that yet: it has no
         // special entries.
         let own_node = subject.node.is_some_and(|own| self.peer(peer).nodes.contains(&own) || node == Some(own));

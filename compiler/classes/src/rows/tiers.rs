@@ -194,7 +194,7 @@ impl<'a> RowBuilder<'a> {
             return true;
         };
         for predicate in peers {
-            let holding = self.facts.matching.holding(*predicate);
+            let holding = self.matching().holding(*predicate);
             if !self.meter.take(0, holding.len() as u64 * set_steps(self.atoms)) {
                 return true;
             }

@@ -3,6 +3,7 @@
 
 mod nodes;
 mod objects;
+mod services;
 mod single;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,15 +22,17 @@ use weir_verify::verify_within;
 
 use objects::{
     anchors, cluster_policy, far_pod, fixed, list, local_pod, namespace, node, other, policy, service, slice, to_nodes,
+    with_host_ports,
 };
 
 fn addresses() -> Vec<IpAddr> {
     let pods = (0..33).map(|host| format!("10.0.0.{host}")).chain((1..16).map(|host| format!("10.0.1.{host}")));
     let listed = (0..33).map(|host| format!("192.0.2.{host}"));
-    let others = ["10.96.0.1", "10.96.0.2", "10.96.0.3", "10.96.0.4", "8.8.8.8"];
-    let ends = ["0.0.0.0", "255.255.255.254", "255.255.255.255", "::", "2001:db8::", "2001:db8::1", "2001:db8::2"];
+    let services = (1..10).map(|host| format!("10.96.0.{host}"));
+    let others =
+        ["8.8.8.8", "0.0.0.0", "255.255.255.254", "255.255.255.255", "::", "2001:db8::", "2001:db8::1", "2001:db8::2"];
     let nodes = (1..9).map(|host| format!("172.16.0.{host}"));
-    let others = others.into_iter().chain(ends).map(str::to_owned).chain(nodes);
+    let others = others.into_iter().map(str::to_owned).chain(services).chain(nodes);
     pods.chain(listed).chain(others).map(|text| text.parse().expect("an address")).collect()
 }
 
@@ -291,6 +294,7 @@ fn applied_changes_give_the_classes_of_a_compile_from_scratch() {
             // Then more changes have new peers and names, and egress is judged only if a policy does so.
             0 => all.retain(|it| !["admin", "blocked"].contains(&it.meta.name.as_str())),
             1 => all.extend(anchors().into_iter().chain([to_nodes()])),
+            2 => all.extend(anchors().into_iter().chain([with_host_ports()])),
             _ => all.extend(anchors()),
         }
         let mut server = Server::new(all, &mut index);

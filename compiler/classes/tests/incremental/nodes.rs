@@ -120,25 +120,6 @@ fn a_pod_that_names_no_node_needs_a_compile_from_scratch_when_its_node_changes()
     }
 }
 
-#[test]
-fn the_claims_of_a_service_that_left_are_forgotten_when_another_one_comes() {
-    let (mut server, mut index) = client();
-    let service = |name: &str, host: usize| {
-        let spec = format!("{{clusterIP: 10.96.0.{host}, ports: [{{port: 443}}]}}");
-        let text =
-            format!("{{apiVersion: v1, kind: Service, metadata: {{name: {name}, namespace: shop}}, spec: {spec}}}");
-        objects(&text).remove(0)
-    };
-    applied(&mut server, &mut index, service("api", 2));
-    // Alone in its class, and with a number in front of the other one's.
-    let dirty = server.delete(&Key::of(&service("api", 2)), &mut index);
-    assert!(matches!(dirty, Dirty::Addresses(_)), "{dirty:?}");
-    let open = "{podSelector: {}, policyTypes: [Egress], egress: [{ports: [{port: 443}]}]}";
-    applied(&mut server, &mut index, network_policy("shop", "more", "enforce", open));
-    let made = applied(&mut server, &mut index, service("web", 3));
-    assert_eq!(made.classes.vips.iter().filter(|vip| !vip.ports.is_empty()).count(), 2, "db and web");
-}
-
 /// The pod itself is a backend of its service, of the same class as nodes without the label. So the classes behind the
 /// service stay the same when one of its nodes gets or loses the label, but the pod's own verdict does not.
 #[test]

@@ -102,6 +102,17 @@ pub(crate) fn anchors() -> Vec<Object> {
     vec![shop, of("shop"), of("ops"), network_policy("ops", "audited", "audit", audit)]
 }
 
+/// A local pod with hostPorts, one of which a service may claim as its node port.
+pub(crate) fn with_host_ports() -> Object {
+    let ports = "[{containerPort: 9005, hostPort: 9000}, {containerPort: 80, hostPort: 30080, hostIP: 192.0.2.5}]";
+    let text = format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: open, namespace: shop, labels: {{app: db}}}}, \
+         spec: {{nodeName: near, containers: [{{name: c, ports: {ports}}}]}}, \
+         status: {{phase: Running, podIP: 10.0.1.8, hostIP: 172.16.0.1}}}}"
+    );
+    objects(&text).remove(0)
+}
+
 pub(crate) fn fixed() -> Vec<Object> {
     let shop = "{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {team: a}}}\n";
     let mut all = objects(&[NEAR_AND_FAR, shop, FIXED].join("---\n"));

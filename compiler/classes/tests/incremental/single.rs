@@ -569,42 +569,50 @@ fn changed_ranges_need_a_compile_from_scratch_if_blocks_match_no_pods() {
 }
 
 #[test]
-fn changes_with_new_peers_stop_at_every_limit() {
-    let made = |limits| {
-        let (mut server, mut index) = client();
-        let open = "{podSelector: {matchLabels: {app: job}}, policyTypes: [Ingress, Egress], \
-                    ingress: [{ports: [{port: 443}]}], egress: [{to: [{podSelector: {}}]}]}";
-        server.apply(network_policy("shop", "of-job", "enforce", open), &mut index);
-        server.apply(pod("shop", "job", "near", "job", "10.0.1.3"), &mut index);
-        index.compile().expect("classes");
-        let to_web = "{podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], \
-                      egress: [{to: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 443}]}]}";
-        server.apply(network_policy("shop", "to-web", "enforce", to_web), &mut index);
-        let made = index.begin_changes().expect("changes").classify_within(limits);
-        made.map(|mut made| {
-            index.adopt(&mut made);
-            check_agrees(&index, &made, &server);
-            made.classes.spent
-        })
-    };
-    let needed = made(Limits::NONE).expect("there is no limit");
-    let (mut stopped, mut done) = (0, 0);
-    for part in 0..=64 {
-        for limits in [
-            Limits { bytes: needed.bytes * part / 64, steps: u64::MAX },
-            Limits { bytes: u64::MAX, steps: needed.steps * part / 64 },
-        ] {
-            match made(limits) {
-                Ok(spent) => done += usize::from(limits.allow(spent)),
-                Err(why) => stopped += usize::from(matches!(why, NeedsWhole::Limits(_))),
+fn changes_of_rows_in_part_stop_at_every_limit() {
+    let to_web = "{podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], \
+                  egress: [{to: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 443}]}]}";
+    let service = "{apiVersion: v1, kind: Service, metadata: {name: a, namespace: shop}, \
+                   spec: {clusterIP: 10.96.0.2, ports: [{port: 443}]}}";
+    let changes = [
+        vec![network_policy("shop", "to-web", "enforce", to_web)],
+        vec![slice_of("db", &["10.0.0.1", "10.0.0.3"]), objects(service).remove(0)],
+    ];
+    for changes in changes {
+        let made = |limits| {
+            let (mut server, mut index) = client();
+            let open = "{podSelector: {matchLabels: {app: job}}, policyTypes: [Ingress, Egress], \
+                        ingress: [{ports: [{port: 443}]}], egress: [{to: [{podSelector: {}}]}]}";
+            server.apply(network_policy("shop", "of-job", "enforce", open), &mut index);
+            server.apply(pod("shop", "job", "near", "job", "10.0.1.3"), &mut index);
+            index.compile().expect("classes");
+            changes.iter().for_each(|object| _ = server.apply(object.clone(), &mut index));
+            let made = index.begin_changes().expect("changes").classify_within(limits);
+            made.map(|mut made| {
+                index.adopt(&mut made);
+                check_agrees(&index, &made, &server);
+                made.classes.spent
+            })
+        };
+        let needed = made(Limits::NONE).expect("there is no limit");
+        let (mut stopped, mut done) = (0, 0);
+        for part in 0..=64 {
+            for limits in [
+                Limits { bytes: needed.bytes * part / 64, steps: u64::MAX },
+                Limits { bytes: u64::MAX, steps: needed.steps * part / 64 },
+            ] {
+                match made(limits) {
+                    Ok(spent) => done += usize::from(limits.allow(spent)),
+                    Err(why) => stopped += usize::from(matches!(why, NeedsWhole::Limits(_))),
+                }
             }
         }
+        assert!(done >= 2 && stopped + done == 130, "{stopped} and {done}");
     }
-    assert!(done >= 2 && stopped + done == 130, "{stopped} and {done}");
 }
 
 /// The row of a local pod, by its name.
-fn egress_row(made: &Generation, pod: &str) -> Row {
+pub(crate) fn egress_row(made: &Generation, pod: &str) -> Row {
     let is_it = |id: EndpointId| made.cluster.endpoints[id.index()].name == pod;
     let (_, SubjectId(subject)) = made.classes.subject_of.iter().find(|(id, _)| is_it(*id)).expect("it is local");
     made.classes.rows.egress[*subject as usize].clone()
