@@ -103,8 +103,8 @@ impl Maintained {
         Ok(held.into_iter().map(|(predicate, ranges)| HeldRanges { predicate, ranges }).collect())
     }
 
-    /// The present ranges of lists with other addresses, if nothing else about any list changes. Then only addresses get
-    /// other classes, and no list decides otherwise about a class.
+    /// The present ranges of lists with other addresses, if nothing else about any list changes. Then only addresses
+    /// get other classes, and no list decides otherwise about a class.
     fn held_by_lists(&self, slots: Vec<Slot>) -> Vec<HeldRanges> {
         let predicates = self.classes.rules.of_lists();
         let held = |(id, slot): (ListId, Slot)| {

@@ -1,12 +1,13 @@
 //! The part of all rows that a change of services or new peer classes can make others.
 //!
-//! Problem: a service that comes or gets a backend of another class changes one entry of each egress row, and a new peer
-//! class adds one. To make all rows again would cost a match of all rules with all classes.
+//! Problem: a service that comes or gets a backend of another class changes one entry of each egress row, and a new
+//! peer class adds one. To make all rows again would cost a match of all rules with all classes.
 //! Strategy: [`RowPart`] names the classes whose entries are made, and the row builder examines only these, and the
 //! classes of the backends that decide about them. All other entries stay.
-//! Invariant: an entry of a special address is decided by the address's own class, by what is behind the services and
-//! hostPorts that claim a port of it, and by the rules. Nothing else is asked (`special_set`), so nothing else has to be
-//! examined. A question about any other class would be answered as if no rule matched it; debug builds refuse it.
+//! Invariant: three things decide about the entry of a special address: the class of the address, the classes of the
+//! backends of all services and hostPorts that claim a port of it, and the rules. `special_set` asks for no other
+//! class. For a class that is not examined, a row would have the verdict of a class that no rule matches, so debug
+//! builds panic.
 
 use std::collections::BTreeSet;
 

@@ -53,8 +53,8 @@ fn the_claims_of_a_service_that_left_are_forgotten_when_another_one_comes() {
     assert_eq!(made.classes.vips.iter().filter(|vip| !vip.ports.is_empty()).count(), 2, "db and web");
 }
 
-/// The local pod is a backend of its service, of the same class as the pod `web`. So the classes behind the service stay
-/// the same when `web` gets the labels of `db`, but the pod's own verdict does not.
+/// The local pod is a backend of its service, of the same class as the pod `web`. So the classes behind the service
+/// stay the same when `web` gets the labels of `db`, but the pod's own verdict does not.
 #[test]
 fn a_local_backend_is_judged_again_when_a_pod_behind_its_service_gets_another_class() {
     let to_db = "{podSelector: {matchLabels: {app: web}}, policyTypes: [Egress], \
