@@ -200,6 +200,8 @@ pub(crate) struct Maintained {
     names: NamespaceNames,
     /// Whether the last changes moved ranges of addresses.
     has_moved_ranges: bool,
+    /// Like [`Classes::spent`], which is for policies.
+    spent_for_services: Spent,
 }
 
 /// The number of sets of labels and selectors.
@@ -211,7 +213,7 @@ impl Maintained {
     /// Keeps the results of a compile from scratch.
     pub(crate) fn new(cluster: &Cluster, scope: &Scope, classes: Classes, parts: StageParts) -> Self {
         let view = view::View::new(cluster, &parts);
-        let StageParts { draft, origins, ids, specs, peers, facts, sets } = parts;
+        let StageParts { draft, origins, ids, specs, peers, facts, sets, spent_for_services } = parts;
         let draft = view.draft(draft);
         let classes = view.classes(classes);
         Self {
@@ -234,6 +236,7 @@ impl Maintained {
             ids,
             specs,
             sets,
+            spent_for_services,
         }
     }
 
@@ -298,7 +301,7 @@ impl Maintained {
             self.classes.sources = sources::of(&self.cluster, rules, &self.origins, specs, &self.peers).into();
         }
         self.classes.lookup = Arc::clone(&self.peers.lookup);
-        self.classes.spent = self.spent(&meter, limits)?;
+        self.spend(&meter, limits)?;
         Ok(self)
     }
 
@@ -400,17 +403,21 @@ impl Maintained {
         facts.renumber_atoms(cluster, &before, &classes.atoms);
     }
 
-    /// The cost of the generation: that of the last one and of the change. Costs of rows that were replaced are not
-    /// subtracted, so the sum is too high and never too low.
-    fn spent(&self, meter: &Meter, limits: Limits) -> Result<Spent, NeedsWhole> {
+    /// Adds the cost of the change to that of the generation before. Costs of rows and entries that were replaced are
+    /// not subtracted, so the sum is too high and never too low.
+    fn spend(&mut self, meter: &Meter, limits: Limits) -> Result<(), NeedsWhole> {
         meter.check()?;
-        let (before, now) = (self.classes.spent, meter.spent());
-        let spent =
-            Spent { bytes: before.bytes.saturating_add(now.bytes), steps: before.steps.saturating_add(now.steps) };
-        match limits.allow(spent) {
-            true => Ok(spent),
-            false if spent.bytes > limits.bytes => Err(Exceeded::Bytes(limits.bytes).into()),
-            false => Err(Exceeded::Steps(limits.steps).into()),
+        let spent = self.classes.spent.plus(meter.spent());
+        let for_services = self.spent_for_services.plus(meter.spent_for_services());
+        (self.classes.spent, self.spent_for_services) = (spent, for_services);
+        if spent.bytes > limits.bytes {
+            return Err(Exceeded::Bytes(limits.bytes).into());
         }
+        if spent.steps > limits.steps {
+            return Err(Exceeded::Steps(limits.steps).into());
+        }
+        // Changes of services charge only their own part of the rows. Without the sum, services that come one after
+        // the other would be in force, and the next compile from scratch would fail.
+        if limits.allow(for_services) { Ok(()) } else { Err(Exceeded::Services(limits).into()) }
     }
 }

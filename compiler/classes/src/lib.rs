@@ -324,6 +324,7 @@ pub(crate) struct StageParts {
     peers: peers::Peers,
     facts: rows::RowFacts,
     sets: Interner<AtomSet>,
+    spent_for_services: Spent,
 }
 
 /// Like [`classify_within`], and returns the data of the stages.
@@ -371,7 +372,8 @@ pub(crate) fn classify_parts(
         rules: rules.into(),
         lookup: Arc::clone(&peers.lookup),
     };
-    Ok((classes, StageParts { draft, origins, ids, specs, peers, facts, sets }))
+    let spent_for_services = meter.spent_for_services();
+    Ok((classes, StageParts { draft, origins, ids, specs, peers, facts, sets, spent_for_services }))
 }
 
 impl Classes {

@@ -41,6 +41,13 @@ pub struct Spent {
     pub steps: u64,
 }
 
+impl Spent {
+    /// The sum of two costs.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self { bytes: self.bytes.saturating_add(other.bytes), steps: self.steps.saturating_add(other.steps) }
+    }
+}
+
 /// A limit is exceeded, and there is no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Exceeded {
@@ -79,6 +86,10 @@ impl MeterState {
         self.bytes.set(self.bytes.get().saturating_add(bytes));
         self.most_bytes.set(self.most_bytes.get().max(self.bytes.get()));
         self.steps.set(self.steps.get().saturating_add(steps));
+    }
+
+    fn spent(&self) -> Spent {
+        Spent { bytes: self.most_bytes.get(), steps: self.steps.get() }
     }
 }
 
@@ -132,6 +143,11 @@ impl Meter {
 
     /// The cost of policies.
     pub(crate) fn spent(&self) -> Spent {
-        Spent { bytes: self.policies.most_bytes.get(), steps: self.policies.steps.get() }
+        self.policies.spent()
+    }
+
+    /// The cost of Services.
+    pub(crate) fn spent_for_services(&self) -> Spent {
+        self.services.spent()
     }
 }

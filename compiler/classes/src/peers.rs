@@ -91,18 +91,22 @@ impl PeerLookup {
         self.held.add(cluster, rules, new);
     }
 
-    /// The pod predicates that hold for pods with these labels.
+    /// The pod predicates that hold for pods with these labels. Incomplete if a limit of the meter is exceeded.
     pub(super) fn held_by(
         &self,
         cluster: &Cluster,
         rules: &RulePredicates,
         (namespace, labels): (NamespaceId, LabelSetId),
+        meter: &Meter,
     ) -> Vec<PredicateId> {
-        let all = || {
-            let predicates = (0..).map(PredicateId).zip(&rules.predicates);
-            predicates.filter(|(_, it)| holds(cluster, it, namespace, labels)).map(|(id, _)| id).collect()
-        };
-        self.held.get(namespace, labels).cloned().unwrap_or_else(all)
+        if let Some(known) = self.held.get(namespace, labels) {
+            return known.clone();
+        }
+        if !meter.take(0, rules.predicates.len() as u64) {
+            return Vec::new();
+        }
+        let predicates = (0..).map(PredicateId).zip(&rules.predicates);
+        predicates.filter(|(_, it)| holds(cluster, it, namespace, labels)).map(|(id, _)| id).collect()
     }
 
     /// Keeps the pod predicates that hold for pods with these labels.

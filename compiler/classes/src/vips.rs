@@ -35,7 +35,7 @@ pub struct VipPort {
 }
 
 impl VipPort {
-    /// The service of a claim whose service is gone. No other claim is equal to it.
+    /// The service of a claim whose service is gone. No claim of a present service is equal to it.
     const GONE: ServiceId = ServiceId(u32::MAX);
 
     /// Gives the service its new number.

@@ -108,7 +108,7 @@ impl Maintained {
     fn held_by_lists(&self, slots: Vec<Slot>) -> Vec<HeldRanges> {
         let predicates = self.classes.rules.of_lists();
         let held = |(id, slot): (ListId, Slot)| {
-            // The others apply to no local pod.
+            // The other lists apply to no local pod, or have not changed.
             Some(HeldRanges { predicate: *predicates.get(&id)?, ranges: slot.ranges? })
         };
         (0..).map(ListId).zip(slots).filter_map(held).collect()

@@ -52,6 +52,10 @@ impl Maintained {
     pub(super) fn change_namespaces(&mut self, changes: Vec<NamespaceChange>) -> Result<(), NeedsWhole> {
         for NamespaceChange { name, labels, object } in changes {
             if self.tells_apart(&name, &labels) {
+                // Backends without an address are found by the labels at the last compile from scratch.
+                if !self.peers.without_address.is_empty() {
+                    return Err(NeedsWhole::Backends);
+                }
                 // The pods in it get their keys again.
                 let id = self.names.find(&name);
                 id.into_iter().for_each(|id| Arc::make_mut(&mut self.peers.lookup).forget_namespace(id));

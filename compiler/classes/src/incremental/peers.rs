@@ -97,8 +97,11 @@ impl Maintained {
         // Most pods have labels that the cluster has already. Then it is not copied.
         let known = self.cluster.labels.find_labels(&pod.labels);
         let labels = known.unwrap_or_else(|| Arc::make_mut(&mut self.cluster).labels.intern_labels(&pod.labels));
-        let rules = &self.classes.rules;
-        let held = self.peers.lookup.held_by(&self.cluster, rules, (namespace, labels));
+        let (rules, kind) = (&self.classes.rules, (namespace, labels));
+        // Once for all pods with these labels: otherwise thousands of pods would ask each predicate.
+        let ask = || self.peers.lookup.held_by(&self.cluster, rules, kind, meter);
+        let held = keyed.held.entry(kind).or_insert_with(ask);
+        meter.check()?;
         for (address, of_address) in &pod.addresses {
             let moved = moves.map(|moves| moves.apply(moves.at(*address), of_address));
             let of_address = moved.as_deref().unwrap_or(of_address);
@@ -112,7 +115,6 @@ impl Maintained {
             }
             keyed.keys.push((*address, key));
         }
-        keyed.held.push(((namespace, labels), held));
         Ok(())
     }
 
@@ -159,5 +161,5 @@ impl Maintained {
 pub(super) struct Keyed {
     pub(super) keys: Vec<(IpAddr, PeerClass)>,
     /// The predicates that hold for the labels of pods.
-    held: Vec<((NamespaceId, LabelSetId), Vec<PredicateId>)>,
+    held: BTreeMap<(NamespaceId, LabelSetId), Vec<PredicateId>>,
 }

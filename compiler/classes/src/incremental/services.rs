@@ -16,7 +16,7 @@ use crate::ports::PortSpec;
 use crate::vips::{self, OtherPorts, ServiceVip};
 use crate::{PeerClass, PeerId};
 use weir_model::resolve::{AddressUse, frontends};
-use weir_model::{EndpointId, NamespaceId, Service, ServiceId};
+use weir_model::{EndpointId, NamespaceId, Service, ServiceAddress, ServiceId};
 use weir_objects::address::Family;
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
@@ -151,9 +151,12 @@ impl Maintained {
         slots.insert(at, Slot { service, before: old.and_then(|slot| slot.before), is_new: true });
     }
 
-    /// Whether an address of the service has the class of an ordinary address: since its service was deleted, which
-    /// needs no generation, and created again.
+    /// Whether an address of the service may lack the class of a service's address: since the service was deleted,
+    /// which needs no generation, and created again.
     fn lacks_class(&self, service: &Service) -> bool {
+        if self.cluster.assume.service_address == ServiceAddress::Address {
+            return false;
+        }
         let class = |address: &IpAddr| &self.peers.list[self.peers.addresses.find(*address).index()];
         service.addresses.iter().any(|address| class(address).vip.is_none())
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use weir_classes::index::{Dirty, Index, Key};
-use weir_classes::{PeerId, Row};
+use weir_classes::index::{Dirty, Index, Key, NeedsWhole};
+use weir_classes::{Exceeded, Limits, PeerId, Row};
 use weir_objects::k8s::Object;
 use weir_testing::yaml::objects;
 
@@ -244,4 +244,48 @@ fn host_ports_follow_the_labels_of_their_pods_namespace() {
     for team in ["a", "b", "a"] {
         applied(&mut server, &mut index, ops(team));
     }
+}
+
+/// The backend has no address, so the labels of its namespace are all that is known of it.
+#[test]
+fn a_backend_without_an_address_follows_the_labels_of_its_namespace() {
+    let (mut server, mut index) = client();
+    let ops = |team: &str| {
+        let text = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: ops, labels: {{team: {team}}}}}}}");
+        objects(&text).remove(0)
+    };
+    let text = "{apiVersion: v1, kind: Pod, metadata: {name: ghost, namespace: ops, labels: {app: ghost}}, \
+                spec: {nodeName: far, containers: [{name: c}]}, status: {phase: Running}}\n---\n\
+                {apiVersion: v1, kind: Service, metadata: {name: ghost, namespace: ops}, \
+                spec: {clusterIP: 10.96.0.2, selector: {app: ghost}, ports: [{port: 80}]}}";
+    let to_team = "{podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], \
+                   egress: [{to: [{namespaceSelector: {matchLabels: {team: b}}}]}]}";
+    server.apply(ops("b"), &mut index);
+    objects(text).into_iter().for_each(|object| _ = server.apply(object, &mut index));
+    server.apply(network_policy("shop", "to-team", "enforce", to_team), &mut index);
+    index.compile().expect("classes");
+    assert_eq!(server.apply(ops("a"), &mut index), Dirty::Everything);
+    let (made, why) = generation(&mut index, |_| ());
+    assert_eq!(why, Some(NeedsWhole::Backends));
+    check_agrees(&index, &made, &server);
+}
+
+/// Each of them costs little, and a compile from scratch pays for all of them at once.
+#[test]
+fn services_that_come_one_after_the_other_reach_the_budget() {
+    let (mut server, mut index) = client();
+    let limits = Limits { bytes: 16 << 10, steps: u64::MAX };
+    for host in 2..200 {
+        server.apply(service(&format!("s{host}"), host, "[{port: 80}]", ""), &mut index);
+        match index.begin_changes().expect("changes").classify_within(limits) {
+            Ok(mut made) => _ = index.adopt(&mut made),
+            Err(why) => {
+                assert!(host > 10, "each service costs little");
+                assert!(matches!(why, NeedsWhole::Limits(Exceeded::Services(_))), "{why:?}");
+                assert!(index.begin().classify_within(limits).is_err(), "all services together are over the budget");
+                return;
+            }
+        }
+    }
+    panic!("services are never over the budget");
 }
