@@ -1,9 +1,11 @@
 //! Only changes that deny nothing may wait: see `weir_classes::index::ChangeEffect`.
 
+use std::sync::Arc;
+
 use weir_classes::index::ChangeEffect::{Allowing, Isolating};
 use weir_classes::index::{ChangeEffect, Index, Key};
 use weir_model::{Assumptions, Audit};
-use weir_objects::k8s::Object;
+use weir_objects::k8s::{Labels, Object};
 use weir_testing::yaml::{NEAR_AND_FAR, objects};
 
 const CLUSTER: &str = "
@@ -168,6 +170,10 @@ fn services_do_not_wait_unless_they_only_lose_backends() {
     other.meta.name = "s-2".into();
     _ = beside.apply(other);
     assert_eq!(beside.effect_of(&slice(&[one])), Isolating, "the backend that ends is in another slice");
+    let mut unread = slice(&[one, two]);
+    let headless = [("kubernetes.io/service-name", "s"), ("service.kubernetes.io/headless", "")];
+    unread.meta.labels = Arc::new(Labels::from(headless));
+    assert_eq!(index(Some(unread)).effect_of(&slice(&[one])), Isolating, "the service had no backends of this slice");
     let with_ending = index(Some(slice(&[one, ending])));
     assert_eq!(with_ending.effect_of(&slice(&[ending])), Isolating, "the service falls back to the backend that ends");
     // A service gives an address outside of the cluster the verdict of its backends, as long as it exists.

@@ -149,7 +149,7 @@ impl Maintained {
         let number = |id: EndpointId| numbers.get(id.index()).copied().flatten();
         let cluster = Arc::make_mut(&mut self.cluster);
         cluster.endpoints = slots.into_iter().map(|slot| slot.endpoint).collect();
-        renumber_references(cluster, &arrived, number);
+        renumber_references(cluster, &arrived, number)?;
         // All local pods are on one node.
         let node = self.draft.local.first().map(|local| local.node);
         let before =
@@ -208,6 +208,13 @@ impl Maintained {
         unused.filter(is_new).collect()
     }
 
+    /// The names of the local endpoints in a namespace.
+    pub(crate) fn local_in(&self, namespace: &str) -> impl Iterator<Item = &str> {
+        let id = self.names.find(namespace);
+        let endpoints = self.draft.local.iter().map(|local| &self.cluster.endpoints[local.endpoint.index()]);
+        endpoints.filter(move |it| Some(it.namespace) == id).map(|it| it.name.as_str())
+    }
+
     /// The indices of local endpoints in the draft.
     pub(super) fn local_indices(&self, endpoints: &[EndpointId]) -> Vec<usize> {
         let find = |id: &EndpointId| self.draft.local.binary_search_by_key(id, |local| local.endpoint).ok();
@@ -221,7 +228,7 @@ fn renumber_references(
     cluster: &mut Cluster,
     arrived: &[EndpointId],
     number: impl Fn(EndpointId) -> Option<EndpointId>,
-) {
+) -> Result<(), NeedsWhole> {
     let Cluster { endpoints, services, host_ports, lost_addresses, .. } = cluster;
     let new = arrived.iter().flat_map(|id| endpoints[id.index()].addresses.iter().map(|address| (*address, *id)));
     let new: HashMap<_, _> = new.collect();
@@ -237,7 +244,8 @@ fn renumber_references(
         backend.endpoint = at.or(before.filter(keeps));
     }
     for port in host_ports {
-        port.pod = number(port.pod).unwrap_or(port.pod);
+        port.pod = number(port.pod).ok_or(NeedsWhole::Objects)?;
     }
     lost_addresses.retain_mut(|(id, _)| number(*id).map(|new| *id = new).is_some());
+    Ok(())
 }

@@ -57,6 +57,9 @@ pub(super) struct Unbuilt {
     moved: BTreeSet<(String, String)>,
     /// Namespaces of the generation whose labels have changed.
     namespaces: BTreeSet<String>,
+    /// Those of them whose pods have had another class meanwhile, or should have had it. Their entries can be those of
+    /// labels between the generation's and the present ones, also if these two are equal.
+    moved_namespaces: BTreeSet<String>,
     /// Changed lists, also those that apply to no local pod, and whether more than their entries has changed.
     lists: BTreeMap<String, bool>,
     /// Whether there were too many of them.
@@ -128,6 +131,7 @@ impl Unbuilt {
 
     /// Stops collecting changes when there are too many.
     fn limit(&mut self) {
+        // Moved namespaces are among the namespaces.
         let Self { policies, tiers, pods, local, left, services, moved, namespaces, lists, .. } = self;
         let counts = [policies.len(), pods.len(), local.len(), left.len(), services.len(), moved.len()];
         let mut counts = counts.into_iter().chain([namespaces.len(), lists.len(), tiers.len()]);
@@ -139,6 +143,11 @@ impl Unbuilt {
         // A compile from scratch reads all objects, so the rest would only use memory. Lists are kept for
         // `has_other_list`.
         *self = Self { is_more: true, lists, has_more_lists, ..Self::default() };
+    }
+
+    /// Records that a selector of namespaces tells labels apart that a namespace had and has.
+    pub(super) fn note_moved_namespace(&mut self, name: &str) {
+        self.moved_namespaces.insert(name.to_owned());
     }
 
     /// Records whether `nodes` peers may match other addresses.
@@ -282,7 +291,7 @@ impl Index {
 
     fn changes(&self, baseline: &Baseline, maintained: &Maintained) -> Result<(Changes, Applied), NeedsWhole> {
         let relabelled = self.relabelled(maintained);
-        let local = self.local_changes(&relabelled)?;
+        let local = self.local_changes(maintained, &relabelled)?;
         let policies = self.policy_changes(maintained, &local);
         let tiers = self.tier_changes(maintained, &local);
         let lists = self.changed_lists(maintained, &local);
@@ -351,10 +360,19 @@ impl Index {
     }
 
     /// The pods that have come or gone as subjects, and those that labels of their namespace may select.
-    fn local_changes(&self, relabelled: &[NamespaceChange]) -> Result<Vec<LocalChange>, NeedsWhole> {
+    fn local_changes(
+        &self,
+        maintained: &Maintained,
+        relabelled: &[NamespaceChange],
+    ) -> Result<Vec<LocalChange>, NeedsWhole> {
         let in_relabelled = relabelled.iter().flat_map(|it| self.objects.of_namespace("Pod", &it.name));
         let in_relabelled = in_relabelled.filter(|object| self.is_subject(object)).map(KeyRef::of);
         let keys: BTreeSet<KeyRef<'_>> = self.unbuilt.local.iter().map(Keyed::key).chain(in_relabelled).collect();
+        // A pod that names no node is local if its node's address is the own node's.
+        let is_known = |namespace, name| keys.contains(&KeyRef { kind: "Pod", namespace, name });
+        if relabelled.iter().any(|it| maintained.local_in(&it.name).any(|name| !is_known(&it.name, name))) {
+            return Err(NeedsWhole::Objects);
+        }
         let change = |key: KeyRef<'_>| LocalChange {
             namespace: key.namespace.to_owned(),
             name: key.name.to_owned(),
@@ -536,8 +554,9 @@ impl Index {
         if new.iter().any(|(name, _)| self.objects.has_port_name(name)) {
             found.extend(self.with_named_ports(&new));
         }
-        for namespace in namespaces.iter().filter(|it| maintained.tells_apart(&it.name, &it.labels)) {
-            found.extend(self.objects.of_namespace("Pod", &namespace.name).map(KeyRef::of));
+        let told_apart = namespaces.iter().filter(|it| maintained.tells_apart(&it.name, &it.labels));
+        for namespace in told_apart.map(|it| &it.name).chain(&self.unbuilt.moved_namespaces) {
+            found.extend(self.objects.of_namespace("Pod", namespace).map(KeyRef::of));
         }
         let pods = found.into_iter().filter_map(|key| as_pod(self.objects.get(&key)?));
         // A pod without an address is no peer, and its namespace may not be known.

@@ -52,7 +52,12 @@ impl Index {
             // an address: a new backend that policy denies, and also a service that goes, whose address is an ordinary
             // one again. A tenant can create and delete services with addresses outside of the cluster.
             (Some(Body::EndpointSlice(old)), Some(Body::EndpointSlice(new))) => {
-                only_loses_endpoints(old, new) && after.is_some_and(|object| self.cannot_fall_back(object, new))
+                // Labels decide whether the slice is read at all.
+                let has_same_labels =
+                    before.zip(after).is_some_and(|(one, other)| one.meta.labels == other.meta.labels);
+                has_same_labels
+                    && only_loses_endpoints(old, new)
+                    && after.is_some_and(|object| self.cannot_fall_back(object, new))
             }
             (before @ (None | Some(Body::Pod(_))), Some(Body::Pod(pod))) => {
                 let had_addresses = matches!(before, Some(Body::Pod(old)) if !addresses(old).is_empty());

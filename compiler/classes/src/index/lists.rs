@@ -18,7 +18,8 @@ use crate::{Number, PeerId, PredicateId};
 use weir_objects::address::to_address;
 use weir_objects::k8s::{Body, CidrList, ListAction, Object};
 
-/// For more addresses a new generation is compiled: it takes no longer, and programs find the addresses faster.
+/// For more addresses since the last generation a new one is made: it takes no longer, programs find the addresses
+/// faster, and it frees the memory for these differences.
 const MOST_RELISTED: u128 = 65_536;
 
 impl Index {
@@ -38,7 +39,8 @@ impl Index {
             return Dirty::Everything;
         }
         let Some(predicate) = baseline.predicate_of_list(name) else { return Dirty::Everything };
-        let Some(differing) = differing(old, new) else { return Dirty::Everything };
+        let is_few = |it: &Vec<_>| (baseline.relisted().len() + it.len()) as u128 <= MOST_RELISTED;
+        let Some(differing) = differing(old, new).filter(is_few) else { return Dirty::Everything };
         // While a generation is pending, a change that allows more waits for it: another list may deny the address in
         // that generation. If that list changes after this one, the address is open until its generation.
         let allows = new.action == ListAction::Allow;

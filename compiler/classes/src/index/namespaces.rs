@@ -39,6 +39,9 @@ impl Index {
         let [was, is] = [before, after].map(|it| namespace_labels(name, it));
         let concerns_subjects = baseline.is_any_local_in(name) && self.selects_one_as_subject(&was, &is);
         let moves = baseline.tells_namespaces_apart(&was, &is);
+        if moves {
+            self.unbuilt.note_moved_namespace(name);
+        }
         if concerns_subjects || (moves && baseline.is_any_local_in(name)) {
             return Dirty::Everything;
         }

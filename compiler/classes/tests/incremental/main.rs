@@ -41,13 +41,17 @@ struct Server {
     live: BTreeMap<Key, Object>,
     /// The kinds of objects whose changes the generation in force does not have.
     changed: BTreeSet<&'static str>,
+    /// The state of these objects in the generation.
+    before: BTreeMap<Key, Option<Object>>,
     numbers: BTreeMap<Key, weir_objects::origin::ObjectId>,
 }
 
 impl Server {
     fn new(objects: Vec<Object>, index: &mut Index) -> Self {
-        let mut server = Self { live: BTreeMap::new(), changed: BTreeSet::new(), numbers: BTreeMap::new() };
+        let mut server =
+            Self { live: BTreeMap::new(), changed: BTreeSet::new(), before: BTreeMap::new(), numbers: BTreeMap::new() };
         objects.into_iter().for_each(|object| _ = server.apply(object, index));
+        server.before.clear();
         server
     }
 
@@ -56,17 +60,28 @@ impl Server {
         let key = Key::of(&object);
         let next = weir_objects::origin::ObjectId(self.numbers.len() as u32);
         object.id = *self.numbers.entry(key.clone()).or_insert(next);
-        self.live.insert(key, object.clone());
+        let before = self.live.insert(key.clone(), object.clone());
+        self.before.entry(key).or_insert(before);
         index.apply(object)
     }
 
     fn delete(&mut self, key: &Key, index: &mut Index) -> Dirty {
-        self.live.remove(key);
+        let before = self.live.remove(key);
+        self.before.entry(key.clone()).or_insert(before);
         index.delete(key)
     }
 
-    /// A random change of policies or remote pods, or of other objects whose changes are applied.
+    /// A change back to the generation's state of an object, or a random change of policies or remote pods, or of other
+    /// objects whose changes are applied.
     fn change(&mut self, random: &mut Random, index: &mut Index) -> Dirty {
+        if !self.before.is_empty() && random.below(6) == 0 {
+            let at = random.below(self.before.len());
+            let (key, before) = self.before.iter().nth(at).expect("one of them");
+            return match (key.clone(), before.clone()) {
+                (_, Some(object)) => self.apply(object, index),
+                (key, None) => self.delete(&key, index),
+            };
+        }
         let (kind, object) = match random.below(11) {
             10 => ("cluster policy", cluster_policy(random)),
             9 => ("node", node(random)),
@@ -320,6 +335,7 @@ fn applied_changes_give_the_classes_of_a_compile_from_scratch() {
             }
             let (is_late, before) = (random.below(4) == 0, peers);
             let changed = std::mem::take(&mut server.changed);
+            server.before.clear();
             let (made, why) = generation(&mut index, |index| {
                 if is_late {
                     server.change(&mut random, index);

@@ -120,6 +120,30 @@ fn a_pod_that_names_no_node_needs_a_compile_from_scratch_when_its_node_changes()
     }
 }
 
+#[test]
+fn a_local_pod_that_names_no_node_needs_a_compile_from_scratch_when_its_namespace_has_other_labels() {
+    let (mut server, mut index) = client();
+    let shop = |team: &str| {
+        let text = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: shop, labels: {{team: {team}}}}}}}");
+        objects(&text).remove(0)
+    };
+    let denied = "{apiVersion: policy.networking.k8s.io/v1alpha1, kind: AdminNetworkPolicy, metadata: {name: deny},
+        spec: {priority: 5, subject: {namespaces: {matchLabels: {team: b}}},
+            egress: [{action: Deny, to: [{networks: [192.0.2.0/28]}]}]}}";
+    let mut stray = pod("shop", "stray", "near", "db", "10.0.1.12");
+    if let Body::Pod(pod) = &mut stray.body {
+        pod.node = None;
+        pod.node_addresses = ["172.16.0.1".parse().expect("an address")].into();
+    }
+    [stray, objects(denied).remove(0)].into_iter().for_each(|object| _ = server.apply(object, &mut index));
+    let first = index.compile().expect("classes");
+    assert_eq!(first.scope.endpoints().len(), 2, "the pod is local");
+    assert_eq!(server.apply(shop("b"), &mut index), Dirty::Everything);
+    let (made, why) = generation(&mut index, |_| ());
+    assert_eq!(why, Some(NeedsWhole::Objects));
+    check_agrees(&index, &made, &server);
+}
+
 /// The pod itself is a backend of its service, of the same class as nodes without the label. So the classes behind the
 /// service stay the same when one of its nodes gets or loses the label, but the pod's own verdict does not.
 #[test]

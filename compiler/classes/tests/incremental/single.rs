@@ -409,6 +409,23 @@ fn lists_that_come_and_go_leave_no_predicates_behind() {
     assert_eq!(predicates, [predicates[0]; 100]);
 }
 
+/// The differences from the generation take memory, and programs find listed addresses faster in its tables.
+#[test]
+fn a_list_that_changes_in_many_steps_gets_a_generation() {
+    let (mut server, mut index) = client();
+    let of = |count: usize| {
+        let blocks = (0..count).map(|it| format!("198.{}.{}.0/18", 18 + it / 4, it % 4 * 64));
+        list(&blocks.collect::<Vec<_>>().join(", "))
+    };
+    server.apply(of(1), &mut index);
+    index.compile().expect("classes");
+    for count in 2..=5 {
+        assert!(matches!(server.apply(of(count), &mut index), Dirty::Addresses(_)), "{count}");
+    }
+    applied(&mut server, &mut index, of(6));
+    assert!(matches!(server.apply(of(7), &mut index), Dirty::Addresses(_)), "the generation has the others");
+}
+
 #[test]
 fn a_list_begins_to_apply_with_the_first_pod_and_ceases_with_the_last() {
     let (mut server, mut index) = client();

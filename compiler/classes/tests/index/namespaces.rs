@@ -61,6 +61,43 @@ fn pods_of_other_nodes_move_to_known_classes_without_a_compile() {
     assert_ne!(index.peer_at(one), index.peer_at(other), "the data has the present labels");
 }
 
+/// The namespace gets the label `team: a`, and the pods' entries that of its class. When it gets the label of the
+/// generation again, it has too many pods, so a generation has to move them back.
+#[test]
+fn pods_move_back_with_a_generation_if_their_namespace_gets_its_former_labels() {
+    let pods = |count: u32| (0..count).map(|it| of_ops(&format!("p{it}"), &format!("10.4.{}.{}", it / 200, it % 200)));
+    let [first, more, other] = ["10.4.0.0", "10.4.1.56", "10.3.0.1"].map(|it| it.parse().expect("an address"));
+    for (between, last) in [("a", "b"), ("a", "other"), ("b", "a"), ("b", "other")] {
+        let start = if between == "a" { "b" } else { "a" };
+        let mut index = compiled(&pods(256).collect::<Vec<_>>());
+        index.apply(namespace("b"));
+        index.compile().expect("classes");
+        if start == "a" {
+            // So that both classes exist.
+            let mut with_label = far("with", "with", "cron", "10.3.0.9");
+            with_label.meta.namespace = "labelled".into();
+            let text = "{apiVersion: v1, kind: Namespace, metadata: {name: labelled, labels: {team: b}}}";
+            objects(text).into_iter().chain([with_label]).for_each(|object| _ = index.apply(object));
+            index.apply(namespace(start));
+            index.compile().expect("classes");
+        }
+        assert!(matches!(index.apply(namespace(between)), Dirty::Addresses(_)), "{between}");
+        assert_ne!(index.apply(pods(257).next_back().expect("a pod")), Dirty::Everything);
+        let has_label = last == "b";
+        if (between == "b") != has_label {
+            assert_eq!(index.apply(namespace(last)), Dirty::Everything, "too many pods move");
+        } else {
+            index.apply(namespace(last));
+        }
+        let draft = index.begin_changes().expect("the changes can be applied");
+        let mut made = draft.classify_within(Limits::NONE).expect("classes");
+        index.adopt(&mut made);
+        for address in [first, more] {
+            assert_eq!(index.peer_at(address) == index.peer_at(other), !has_label, "{start}, {between}, {last}");
+        }
+    }
+}
+
 /// Both ends of a packet between two local pods of the namespace would change, one after the other.
 #[test]
 fn a_local_pod_of_the_namespace_requires_a_compile() {
