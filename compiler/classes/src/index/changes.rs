@@ -145,7 +145,7 @@ impl Unbuilt {
         *self = Self { is_more: true, lists, has_more_lists, ..Self::default() };
     }
 
-    /// Records that a selector of namespaces tells labels apart that a namespace had and has.
+    /// Records that the labels of a namespace have given its pods another class, or should have.
     pub(super) fn note_moved_namespace(&mut self, name: &str) {
         self.moved_namespaces.insert(name.to_owned());
     }

@@ -20,7 +20,7 @@ use crate::{PeerClass, PeerId, SubjectClass};
 use weir_model::{Direction, ServiceId};
 use weir_objects::address::Family;
 
-/// What has changed about services.
+/// Changes of services that can change the entries of their addresses.
 #[derive(Debug, Default)]
 pub(crate) struct SpecialChanges {
     /// Those with a port that is judged by other backends.

@@ -3,6 +3,7 @@
 
 mod nodes;
 mod objects;
+mod quiet;
 mod services;
 mod single;
 
@@ -71,16 +72,30 @@ impl Server {
         index.delete(key)
     }
 
-    /// A change back to the generation's state of an object, or a random change of policies or remote pods, or of other
-    /// objects whose changes are applied.
+    /// Whether an object has changed since the generation.
+    fn can_go_back(&self) -> bool {
+        !self.before.is_empty()
+    }
+
+    /// Gives an object the state that it has in the generation.
+    fn go_back(&mut self, random: &mut Random, index: &mut Index) -> Dirty {
+        let at = random.below(self.before.len());
+        let (key, before) = self.before.iter().nth(at).expect("one of them");
+        match (key.clone(), before.clone()) {
+            (_, Some(object)) => self.apply(object, index),
+            (key, None) => self.delete(&key, index),
+        }
+    }
+
+    /// A generation has all changes.
+    fn forget_before(&mut self) {
+        self.before.clear();
+    }
+
+    /// A random change of policies or remote pods, or of other objects whose changes are applied.
     fn change(&mut self, random: &mut Random, index: &mut Index) -> Dirty {
-        if !self.before.is_empty() && random.below(6) == 0 {
-            let at = random.below(self.before.len());
-            let (key, before) = self.before.iter().nth(at).expect("one of them");
-            return match (key.clone(), before.clone()) {
-                (_, Some(object)) => self.apply(object, index),
-                (key, None) => self.delete(&key, index),
-            };
+        if self.can_go_back() && random.below(6) == 0 {
+            return self.go_back(random, index);
         }
         let (kind, object) = match random.below(11) {
             10 => ("cluster policy", cluster_policy(random)),
@@ -335,7 +350,7 @@ fn applied_changes_give_the_classes_of_a_compile_from_scratch() {
             }
             let (is_late, before) = (random.below(4) == 0, peers);
             let changed = std::mem::take(&mut server.changed);
-            server.before.clear();
+            server.forget_before();
             let (made, why) = generation(&mut index, |index| {
                 if is_late {
                     server.change(&mut random, index);

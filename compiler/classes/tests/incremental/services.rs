@@ -40,6 +40,12 @@ fn slice(service: &str, port: u16, addresses: &[&str]) -> Object {
     objects(&text).remove(0)
 }
 
+/// The namespace `ops`.
+fn ops(team: &str) -> Object {
+    let text = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: ops, labels: {{team: {team}}}}}}}");
+    objects(&text).remove(0)
+}
+
 #[test]
 fn the_claims_of_a_service_that_left_are_forgotten_when_another_one_comes() {
     let (mut server, mut index) = client();
@@ -228,10 +234,6 @@ fn services_change_at_an_address_with_host_ports() {
 #[test]
 fn host_ports_follow_the_labels_of_their_pods_namespace() {
     let (mut server, mut index) = client();
-    let ops = |team: &str| {
-        let text = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: ops, labels: {{team: {team}}}}}}}");
-        objects(&text).remove(0)
-    };
     let text = "{apiVersion: v1, kind: Pod, metadata: {name: open, namespace: ops}, spec: {nodeName: near, \
                 containers: [{name: c, ports: [{containerPort: 80, hostPort: 9000}]}]}, \
                 status: {phase: Running, podIP: 10.0.1.4, hostIP: 172.16.0.1}}";
@@ -250,10 +252,6 @@ fn host_ports_follow_the_labels_of_their_pods_namespace() {
 #[test]
 fn a_backend_without_an_address_follows_the_labels_of_its_namespace() {
     let (mut server, mut index) = client();
-    let ops = |team: &str| {
-        let text = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: ops, labels: {{team: {team}}}}}}}");
-        objects(&text).remove(0)
-    };
     let text = "{apiVersion: v1, kind: Pod, metadata: {name: ghost, namespace: ops, labels: {app: ghost}}, \
                 spec: {nodeName: far, containers: [{name: c}]}, status: {phase: Running}}\n---\n\
                 {apiVersion: v1, kind: Service, metadata: {name: ghost, namespace: ops}, \
