@@ -359,7 +359,7 @@ impl<E: Enforce> NodeAgent<E> {
                 self.make_generation(now, inbox);
             } else {
                 self.receive(inbox, now + started.elapsed());
-                if !self.pending.needs_generation() {
+                if !self.pending.isolates_soon() {
                     self.retry_pods(now);
                 }
             }
@@ -405,10 +405,10 @@ impl<E: Enforce> NodeAgent<E> {
         if !self.objects.is_complete() {
             return starting.into_iter().flatten().min();
         }
-        let generation = self.generation_due().or_else(|| {
-            let pods = [self.local.interfaces().due(), self.enforcement.retry_due()];
-            pods.into_iter().flatten().min()
-        });
+        // A generation searches for the interfaces of pods too.
+        let pods = [self.local.interfaces().due(), self.enforcement.retry_due()];
+        let pods = pods.into_iter().flatten().min().filter(|_| !self.pending.isolates_soon());
+        let generation = self.generation_due().into_iter().chain(pods).min();
         // If the generation in force is not the index's, no entries are written, so no write is due.
         let writes = self.pending.writes.due().filter(|_| self.enforcement.is_writable());
         let own = [

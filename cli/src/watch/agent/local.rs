@@ -234,7 +234,7 @@ impl<E: Enforce> NodeAgent<E> {
         }
         // Otherwise the changes of these pods would wait for the next call.
         self.write_entries(now);
-        if !self.local.interfaces.is_any_lost(&host) || self.pending.needs_generation() {
+        if !self.local.interfaces.is_any_lost(&host) || self.pending.isolates_soon() {
             return;
         }
         self.search_again(now);

@@ -16,10 +16,10 @@ use crate::watch::annotate::{AnnotatedPod, PublishedGeneration};
 use crate::watch::enforce::{Enforce, EnforceError, GonePod, NewPod, PodAtInterface};
 
 impl<E: Enforce> NodeAgent<E> {
-    /// Makes the changes of local pods that wait. If a generation is needed anyway, it contains them.
+    /// Makes the changes of local pods that wait. If a generation is needed soon anyway, it contains them.
     pub(super) fn change_local_pods(&mut self, now: Instant) {
         let locals = self.pending.writes.take_locals();
-        if locals.is_empty() || self.pending.needs_generation() {
+        if locals.is_empty() || self.pending.isolates_soon() {
             return;
         }
         for change in locals {

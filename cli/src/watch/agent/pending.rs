@@ -167,6 +167,12 @@ impl PendingWork {
         self.generation.is_some()
     }
 
+    /// Whether a generation is needed that isolates, so that the CPU budget does not delay it for long. A generation that
+    /// only allows more can wait for seconds, and other work must not wait for it.
+    pub(super) fn isolates_soon(&self) -> bool {
+        self.generation.is_some_and(|request| request.isolating.oldest.is_some())
+    }
+
     /// Adds the work that a change of an object needs. `is_timed` says whether to measure the time until it is in
     /// force.
     pub(super) fn add(&mut self, dirty: Dirty, effect: ChangeEffect, at: Instant, is_pod: bool, is_timed: bool) {

@@ -84,6 +84,65 @@ fn waiting_changes_are_visible() {
     assert!(gauge(&rig, "weir_waiting_changes{effect=\"isolating\"}") == 0.0);
 }
 
+/// A pod of this node like `web`, at an interface.
+fn web_2(rig: &mut Rig) {
+    rig.plug("web-2", "u-web-2", "veth8", [10, 0, 0, 8]);
+    rig.apply(
+        "{apiVersion: v1, kind: Pod, metadata: {name: web-2, namespace: shop, uid: u-web-2, labels: {app: web}},
+          spec: {nodeName: near}, status: {phase: Running, podIP: 10.0.0.8}}",
+    );
+}
+
+#[test]
+fn pod_that_comes_alone_does_not_wait_for_an_allowance() {
+    let mut rig = in_debt();
+    web_2(&mut rig);
+    rig.apply(WIDER);
+    let done = busy(&mut rig, ISOLATION);
+    assert!(done.iter().any(|it| it == "add shop/web-2@veth8 like shop/web"), "{done:?}");
+    assert_eq!(busy(&mut rig, LONGEST_WAIT), ["install shop/web@veth7,shop/web-2@veth8 isolated"]);
+}
+
+#[test]
+fn pod_whose_interface_is_found_late_does_not_wait_for_an_allowance() {
+    let mut rig = Rig::in_force();
+    rig.apply(
+        "{apiVersion: v1, kind: Pod, metadata: {name: web-2, namespace: shop, uid: u-web-2, labels: {app: web}},
+          spec: {nodeName: near}, status: {phase: Running, podIP: 10.0.0.8}}",
+    );
+    rig.after(GATHER);
+    rig.seen().cpu = Duration::from_secs(3_600);
+    rig.after(Duration::from_millis(1));
+    rig.apply(WIDER);
+    assert_eq!(busy(&mut rig, ISOLATION), NONE);
+    rig.plug("web-2", "u-web-2", "veth8", [10, 0, 0, 8]);
+    let done = busy(&mut rig, 3 * ISOLATION);
+    assert_eq!(done, ["install shop/web@veth7,shop/web-2@veth8 isolated"]);
+}
+
+#[test]
+fn pod_that_comes_back_at_another_interface_does_not_wait_for_an_allowance() {
+    let mut rig = in_debt();
+    rig.apply(WIDER);
+    assert_eq!(busy(&mut rig, ISOLATION), NONE);
+    rig.unplug("veth7");
+    rig.plug("web", "u1", "veth9", [10, 0, 0, 5]);
+    let done = busy(&mut rig, 3 * ISOLATION);
+    assert_eq!(done.last().map(String::as_str), Some("install shop/web@veth9 isolated"), "{done:?}");
+}
+
+#[test]
+fn address_that_comes_after_a_failed_allowance_does_not_wait_for_the_budget() {
+    let mut rig = Rig::in_force();
+    rig.seen().refuse_install = true;
+    rig.apply(WIDER);
+    let install = "install shop/web@veth7 isolated";
+    assert_eq!(rig.after(GATHER), [install], "it is refused");
+    rig.seen().refuse_install = false;
+    rig.seen().cpu = Duration::from_secs(3_600);
+    assert_eq!(busy(&mut rig, ISOLATION), [install]);
+}
+
 #[test]
 fn failed_isolation_is_retried_without_waiting_for_the_budget() {
     let mut rig = in_debt();
