@@ -167,8 +167,8 @@ impl PendingWork {
         self.generation.is_some()
     }
 
-    /// Whether a generation is needed that isolates, so that the CPU budget does not delay it for long. A generation that
-    /// only allows more can wait for seconds, and other work must not wait for it.
+    /// Whether a generation is needed that isolates, so that the CPU budget does not delay it for long. A generation
+    /// that only allows more can wait for seconds, and other work must not wait for it.
     pub(super) fn isolates_soon(&self) -> bool {
         self.generation.is_some_and(|request| request.isolating.oldest.is_some())
     }

@@ -1,6 +1,6 @@
 //! Series of changes of which many need no generation: namespaces, pods of other nodes, services, slices, lists and
-//! nodes. Many of them go back to an earlier state. So a change that needs a generation meets addresses that were written
-//! singly.
+//! nodes. Many of them go back to an earlier state. So a change that needs a generation meets addresses that were
+//! written singly.
 
 use std::collections::BTreeMap;
 
