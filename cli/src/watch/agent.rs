@@ -405,7 +405,7 @@ impl<E: Enforce> NodeAgent<E> {
         if !self.objects.is_complete() {
             return starting.into_iter().flatten().min();
         }
-        // A generation searches for the interfaces of pods too.
+        // A generation that comes soon searches for the interfaces of pods too.
         let pods = [self.local.interfaces().due(), self.enforcement.retry_due()];
         let pods = pods.into_iter().flatten().min().filter(|_| !self.pending.isolates_soon());
         let generation = self.generation_due().into_iter().chain(pods).min();

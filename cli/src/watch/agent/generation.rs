@@ -167,7 +167,8 @@ impl<E: Enforce> NodeAgent<E> {
                     let fields = [("error", Value::from(message.as_str())), ("so", Value::from(so))];
                     self.reports.log.error("no new generation; retrying", &fields);
                 }
-                if !self.enforcement.is_writable() && self.enforcement.is_any() {
+                let is_stuck = self.enforcement.is_any() && !self.enforcement.is_writable();
+                if is_stuck && !self.pending.isolates_soon() {
                     // The index has classes that the kernel's tables do not have, so no entry can be written until the
                     // retry. Those that wait, or come until then, may isolate.
                     self.pending.need_generation(now);

@@ -4,7 +4,7 @@ use weir_classes::index::{Dirty, Key, NeedsWhole};
 use weir_objects::k8s::{Body, Object};
 use weir_testing::yaml::objects;
 
-use crate::objects::{network_policy, node_with, pod, to_nodes};
+use crate::objects::{namespace_with, network_policy, node_with, pod, to_nodes};
 use crate::single::{applied, client};
 use crate::{check_agrees, generation};
 
@@ -123,10 +123,6 @@ fn a_pod_that_names_no_node_needs_a_compile_from_scratch_when_its_node_changes()
 #[test]
 fn a_local_pod_that_names_no_node_needs_a_compile_from_scratch_when_its_namespace_has_other_labels() {
     let (mut server, mut index) = client();
-    let shop = |team: &str| {
-        let text = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: shop, labels: {{team: {team}}}}}}}");
-        objects(&text).remove(0)
-    };
     let denied = "{apiVersion: policy.networking.k8s.io/v1alpha1, kind: AdminNetworkPolicy, metadata: {name: deny},
         spec: {priority: 5, subject: {namespaces: {matchLabels: {team: b}}},
             egress: [{action: Deny, to: [{networks: [192.0.2.0/28]}]}]}}";
@@ -138,7 +134,7 @@ fn a_local_pod_that_names_no_node_needs_a_compile_from_scratch_when_its_namespac
     [stray, objects(denied).remove(0)].into_iter().for_each(|object| _ = server.apply(object, &mut index));
     let first = index.compile().expect("classes");
     assert_eq!(first.scope.endpoints().len(), 2, "the pod is local");
-    assert_eq!(server.apply(shop("b"), &mut index), Dirty::Everything);
+    assert_eq!(server.apply(namespace_with("shop", "team: b"), &mut index), Dirty::Everything);
     let (made, why) = generation(&mut index, |_| ());
     assert_eq!(why, Some(NeedsWhole::Objects));
     check_agrees(&index, &made, &server);

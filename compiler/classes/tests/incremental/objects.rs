@@ -102,6 +102,11 @@ pub(crate) fn anchors() -> Vec<Object> {
     vec![shop, of("shop"), of("ops"), network_policy("ops", "audited", "audit", audit)]
 }
 
+pub(crate) fn namespace_with(name: &str, labels: &str) -> Object {
+    let text = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}, labels: {{{labels}}}}}}}");
+    objects(&text).remove(0)
+}
+
 /// A local pod with hostPorts, one of which a service may claim as its node port.
 pub(crate) fn with_host_ports() -> Object {
     let ports = "[{containerPort: 9005, hostPort: 9000}, {containerPort: 80, hostPort: 30080, hostIP: 192.0.2.5}]";

@@ -10,7 +10,7 @@ use weir_objects::k8s::Object;
 use weir_testing::Random;
 use weir_testing::yaml::{NEAR_AND_FAR, objects};
 
-use crate::objects::{network_policy, node_with, pod};
+use crate::objects::{namespace_with, network_policy, node_with, pod};
 use crate::{Server, check_agrees, generation};
 
 /// Pods of other nodes: name, label, address. Each is in one of two namespaces.
@@ -25,11 +25,6 @@ const PODS: [(&str, &str, &str); 8] = [
     ("p6", "job", "10.0.0.6"),
     ("p7", "web", "10.0.0.7"),
 ];
-
-fn namespace(name: &str, labels: &str) -> Object {
-    let text = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}, labels: {{{labels}}}}}}}");
-    objects(&text).remove(0)
-}
 
 fn far_pod(number: usize) -> Object {
     let (name, app, address) = PODS[number];
@@ -80,7 +75,7 @@ fn list(random: &mut Random) -> Object {
 fn cluster() -> Vec<Object> {
     let mut all = objects(NEAR_AND_FAR);
     let teams = [("shop", ""), ("ops", "team: a"), ("dev", "team: b"), ("with", "team: b"), ("without", "team: a")];
-    all.extend(teams.map(|(name, labels)| namespace(name, labels)));
+    all.extend(teams.map(|(name, labels)| namespace_with(name, labels)));
     all.push(pod("shop", "client", "near", "client", "10.0.1.1"));
     all.push(pod("shop", "other", "near", "other", "10.0.1.2"));
     for (number, (namespace, app)) in
@@ -118,7 +113,7 @@ fn change(random: &mut Random) -> Result<Object, Key> {
         }
         0..4 => {
             let labels = random.pick(&["team: a", "team: b", "team: b, more: x", "more: x"]);
-            (namespace(random.pick(&["ops", "dev"]), labels), false)
+            (namespace_with(random.pick(&["ops", "dev"]), labels), false)
         }
         4..6 => (far_pod(number), true),
         6 => {

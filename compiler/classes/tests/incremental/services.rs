@@ -8,7 +8,7 @@ use weir_classes::{Exceeded, Limits, PeerId, Row};
 use weir_objects::k8s::Object;
 use weir_testing::yaml::objects;
 
-use crate::objects::{network_policy, pod};
+use crate::objects::{namespace_with, network_policy, pod};
 use crate::single::{applied, client, egress_row};
 use crate::{Server, check_agrees, generation};
 
@@ -37,12 +37,6 @@ fn slice(service: &str, port: u16, addresses: &[&str]) -> Object {
          endpoints: [{}]}}",
         endpoints.join(", ")
     );
-    objects(&text).remove(0)
-}
-
-/// The namespace `ops`.
-fn ops(team: &str) -> Object {
-    let text = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: ops, labels: {{team: {team}}}}}}}");
     objects(&text).remove(0)
 }
 
@@ -239,12 +233,12 @@ fn host_ports_follow_the_labels_of_their_pods_namespace() {
                 status: {phase: Running, podIP: 10.0.1.4, hostIP: 172.16.0.1}}";
     let to_team = "{podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], \
                    egress: [{to: [{namespaceSelector: {matchLabels: {team: b}}}]}]}";
-    server.apply(ops("b"), &mut index);
+    server.apply(namespace_with("ops", "team: b"), &mut index);
     server.apply(objects(text).remove(0), &mut index);
     server.apply(network_policy("shop", "to-team", "enforce", to_team), &mut index);
     index.compile().expect("classes");
-    for team in ["a", "b", "a"] {
-        applied(&mut server, &mut index, ops(team));
+    for labels in ["team: a", "team: b", "team: a"] {
+        applied(&mut server, &mut index, namespace_with("ops", labels));
     }
 }
 
@@ -258,11 +252,11 @@ fn a_backend_without_an_address_follows_the_labels_of_its_namespace() {
                 spec: {clusterIP: 10.96.0.2, selector: {app: ghost}, ports: [{port: 80}]}}";
     let to_team = "{podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], \
                    egress: [{to: [{namespaceSelector: {matchLabels: {team: b}}}]}]}";
-    server.apply(ops("b"), &mut index);
+    server.apply(namespace_with("ops", "team: b"), &mut index);
     objects(text).into_iter().for_each(|object| _ = server.apply(object, &mut index));
     server.apply(network_policy("shop", "to-team", "enforce", to_team), &mut index);
     index.compile().expect("classes");
-    assert_eq!(server.apply(ops("a"), &mut index), Dirty::Everything);
+    assert_eq!(server.apply(namespace_with("ops", "team: a"), &mut index), Dirty::Everything);
     let (made, why) = generation(&mut index, |_| ());
     assert_eq!(why, Some(NeedsWhole::Backends));
     check_agrees(&index, &made, &server);

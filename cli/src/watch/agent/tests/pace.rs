@@ -84,19 +84,16 @@ fn waiting_changes_are_visible() {
     assert!(gauge(&rig, "weir_waiting_changes{effect=\"isolating\"}") == 0.0);
 }
 
-/// A pod of this node like `web`, at an interface.
-fn web_2(rig: &mut Rig) {
-    rig.plug("web-2", "u-web-2", "veth8", [10, 0, 0, 8]);
-    rig.apply(
-        "{apiVersion: v1, kind: Pod, metadata: {name: web-2, namespace: shop, uid: u-web-2, labels: {app: web}},
-          spec: {nodeName: near}, status: {phase: Running, podIP: 10.0.0.8}}",
-    );
-}
+/// A pod of this node like `web`.
+const WEB_2: &str = "{apiVersion: v1, kind: Pod,
+  metadata: {name: web-2, namespace: shop, uid: u-web-2, labels: {app: web}},
+  spec: {nodeName: near}, status: {phase: Running, podIP: 10.0.0.8}}";
 
 #[test]
 fn pod_that_comes_alone_does_not_wait_for_an_allowance() {
     let mut rig = in_debt();
-    web_2(&mut rig);
+    rig.plug("web-2", "u-web-2", "veth8", [10, 0, 0, 8]);
+    rig.apply(WEB_2);
     rig.apply(WIDER);
     let done = busy(&mut rig, ISOLATION);
     assert!(done.iter().any(|it| it == "add shop/web-2@veth8 like shop/web"), "{done:?}");
@@ -106,10 +103,7 @@ fn pod_that_comes_alone_does_not_wait_for_an_allowance() {
 #[test]
 fn pod_whose_interface_is_found_late_does_not_wait_for_an_allowance() {
     let mut rig = Rig::in_force();
-    rig.apply(
-        "{apiVersion: v1, kind: Pod, metadata: {name: web-2, namespace: shop, uid: u-web-2, labels: {app: web}},
-          spec: {nodeName: near}, status: {phase: Running, podIP: 10.0.0.8}}",
-    );
+    rig.apply(WEB_2);
     rig.after(GATHER);
     rig.seen().cpu = Duration::from_secs(3_600);
     rig.after(Duration::from_millis(1));
