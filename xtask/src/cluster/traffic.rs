@@ -214,18 +214,16 @@ impl<'c> ClusterTraffic<'c> {
         let before = self.counts()?;
         act().with_context(|| what.to_owned())?;
         let done = self.counts()?;
-        let mut now = done.clone();
-        wait(what, PATIENCE, || {
-            now = self.counts().unwrap_or_else(|_| now.clone());
-            let after = now.since(&done);
-            says_something(&after)
-        })?;
+        let mut now = Ok(done.clone());
+        let waited = wait(&format!("each client has results after {what}"), PATIENCE, || {
+            now = self.counts();
+            now.as_ref().is_ok_and(|now| is_lost(&now.since(&before)) || says_something(&now.since(&done)))
+        });
+        let now = now.with_context(|| what.to_owned())?;
+        waited.with_context(|| format!("{:#?}", now.since(&done)))?;
         let during = now.since(&before);
         eprintln!("{what}: {during}");
-        ensure!(
-            during.all("friend", |it| it.failed == 0 && it.ended == 0),
-            "{what}: allowed connections were lost: {during:#?}"
-        );
+        ensure!(!is_lost(&during), "{what}: allowed connections were lost: {during:#?}");
         Ok(during)
     }
 
@@ -251,6 +249,11 @@ pub(super) fn only_friends() -> Value {
 /// Whether every pair has made enough connections.
 fn says_something(counts: &TrafficCounts) -> bool {
     ["friend", "stranger"].iter().all(|who| counts.all(who, |it| it.passed + it.failed + it.answers >= ENOUGH))
+}
+
+/// Whether an allowed connection failed or ended.
+fn is_lost(counts: &TrafficCounts) -> bool {
+    counts.of("friend").any(|it| it.failed > 0 || it.ended > 0)
 }
 
 /// Whether every pair of these clients gets through without a failure.
