@@ -10,7 +10,6 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use weir_artifact::structure::{LookupSet, Structure};
 use weir_classes::Limits;
 use weir_classes::index::{Dirty, Generation, Index, Key};
 use weir_codegen::compile;
@@ -454,8 +453,7 @@ fn copy(pod: &Object, number: usize) -> Object {
     object
 }
 
-/// The agent's options: single addresses are in a hash, which can be changed in place.
+/// The agent's options.
 fn agent_options() -> compile::CompileOptions {
-    let forced = vec![(LookupSet::Exact4, Structure::Layered), (LookupSet::Exact6, Structure::Layered)];
-    compile::CompileOptions { forced, ..compile::CompileOptions::default() }
+    compile::CompileOptions::for_changes(compile::CompileOptions::default().target)
 }

@@ -11,7 +11,7 @@
 
 use super::perfect::{self, KeyWidth};
 use super::room::Room;
-use weir_classes::{AtomSet, Row};
+use weir_classes::{AtomSet, AtomSetId, Row};
 
 /// The index over the entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,14 +119,16 @@ pub fn matrix(rows: DirectionRows<'_>) -> Option<RowTableBytes> {
     let wide = is_wide(shape.sets);
     shape.index = EntryIndex::Matrix { wide };
     let cell = if wide { 4 } else { 2 };
+    let number = |set: AtomSetId| set.0.to_le_bytes();
+    bytes.reserve_exact(shape.matrix_bytes());
     for rows in rows.directions {
         for row in rows {
-            let mut entries = row.entries.iter().peekable();
-            for peer in 0..shape.peers {
-                // Entries are sorted by peer, so one pass fills the row.
-                let entry = entries.next_if(|(at, _)| at.0 == peer);
-                let set = entry.map_or(row.default, |(_, set)| *set);
-                bytes.extend(&set.0.to_le_bytes()[..cell]);
+            let begin = bytes.len();
+            bytes.extend(number(row.default)[..cell].repeat(shape.peers as usize));
+            // The shape has a column for the last class with an entry.
+            let cells = &mut bytes[begin..];
+            for (peer, set) in row.entries.iter() {
+                cells[cell * peer.index()..][..cell].copy_from_slice(&number(*set)[..cell]);
             }
         }
         let unused_rows = shape.subjects as usize - rows.len();
