@@ -162,16 +162,12 @@ impl<E: Enforce> NodeAgent<E> {
                 self.objects.index_mut().abandon();
                 self.objects.index_mut().distrust();
                 self.reports.metrics.add("weir_failures_total", &[("stage", stage.label())], 1.0);
-                if self.pending.fail(begun, message.clone(), now + started.elapsed()) {
+                // The index has classes then that the kernel's tables do not have.
+                let holds_entries = self.enforcement.is_any() && !self.enforcement.is_writable();
+                if self.pending.fail(begun, message.clone(), holds_entries, now + started.elapsed()) {
                     let so = "the previous generation stays in force";
                     let fields = [("error", Value::from(message.as_str())), ("so", Value::from(so))];
                     self.reports.log.error("no new generation; retrying", &fields);
-                }
-                let is_stuck = self.enforcement.is_any() && !self.enforcement.is_writable();
-                if is_stuck && !self.pending.isolates_soon() {
-                    // The index has classes that the kernel's tables do not have, so no entry can be written until the
-                    // retry. Those that wait, or come until then, may isolate.
-                    self.pending.need_generation(now);
                 }
                 self.report_failed_generation(&message, now);
             }

@@ -11,7 +11,7 @@ use weir_classes::index::{ChangeEffect, Dirty, Key};
 
 use super::RETRY;
 use super::entry_writes::EntryWrites;
-use super::pace::{OldestChanges, Pace};
+use super::pace::{ISOLATION, OldestChanges, Pace};
 use crate::watch::backoff::Backoff;
 use crate::watch::resources::has_rules;
 
@@ -102,7 +102,20 @@ impl GenerationRequest {
 #[derive(Debug)]
 struct FailedGeneration {
     error: String,
+    at: Instant,
     retry: Backoff,
+    /// Whether no entries can be written until the retry succeeds.
+    holds_entries: bool,
+    /// Whether a change that isolates has come since this generation began.
+    isolates_more: bool,
+}
+
+impl FailedGeneration {
+    /// The retry does not make a later change that isolates wait longer than any other such change.
+    fn due(&self) -> Instant {
+        let due = self.retry.due();
+        if self.isolates_more { due.min(self.at + ISOLATION) } else { due }
+    }
 }
 
 /// The times at which the agent received changes, for metrics.
@@ -142,7 +155,7 @@ impl PendingWork {
         let gathered = (last + QUIET).min(first + GATHER);
         let start = pace.start(gathered, OldestChanges { first, isolating: isolating.oldest });
         let start = self.lists_until.map_or(start, |until| until.max(start));
-        Some(self.failed.as_ref().map_or(start, |failed| failed.retry.due().max(start)))
+        Some(self.failed.as_ref().map_or(start, |failed| failed.due().max(start)))
     }
 
     /// Makes the next generation wait for lists, at most until this time.
@@ -176,6 +189,9 @@ impl PendingWork {
     /// Adds the work that a change of an object needs. `is_timed` says whether to measure the time until it is in
     /// force.
     pub(super) fn add(&mut self, dirty: Dirty, effect: ChangeEffect, at: Instant, is_pod: bool, is_timed: bool) {
+        if let Some(failed) = self.failed.as_mut().filter(|_| effect == ChangeEffect::Isolating) {
+            failed.isolates_more |= dirty == Dirty::Everything || (dirty != Dirty::Nothing && failed.holds_entries);
+        }
         let times = match dirty {
             Dirty::Nothing => return,
             Dirty::Everything => {
@@ -243,8 +259,16 @@ impl PendingWork {
     }
 
     /// Puts the changes back, because their generation failed, and schedules a retry, later each time. Returns whether
-    /// the error differs from that of the previous attempt.
-    pub(super) fn fail(&mut self, mut begun: BegunGeneration, error: String, now: Instant) -> bool {
+    /// the error differs from that of the previous attempt. `holds_entries` says that no entries can be written until
+    /// the retry succeeds.
+    pub(super) fn fail(
+        &mut self,
+        mut begun: BegunGeneration,
+        error: String,
+        holds_entries: bool,
+        now: Instant,
+    ) -> bool {
+        let isolates_more = self.isolates_soon();
         self.put_back(begun.request);
         self.judge_with_generation |= begun.judge_again;
         begun.times.append(&mut self.generation_times);
@@ -253,7 +277,11 @@ impl PendingWork {
         let before = self.failed.take();
         let is_new = before.as_ref().is_none_or(|it| it.error != error);
         let retry = Backoff::after(before.map(|it| it.retry), now, RETRY);
-        self.failed = Some(FailedGeneration { error, retry });
+        self.failed = Some(FailedGeneration { error, at: now, retry, holds_entries, isolates_more });
+        if holds_entries && !self.isolates_soon() {
+            // Entries that wait, or come until then, may isolate.
+            self.need_generation(now);
+        }
         is_new
     }
 
@@ -285,6 +313,7 @@ impl PendingWork {
     /// Keeps generations from beginning until this time, as a failed one does.
     #[cfg(test)]
     pub(super) fn delay_generation(&mut self, until: Instant) {
-        self.failed = Some(FailedGeneration { error: "delayed".to_owned(), retry: Backoff::at(until, RETRY) });
+        let (error, retry) = ("delayed".to_owned(), Backoff::at(until, RETRY));
+        self.failed = Some(FailedGeneration { error, at: until, retry, holds_entries: false, isolates_more: false });
     }
 }

@@ -146,3 +146,39 @@ fn failed_isolation_is_retried_without_waiting_for_the_budget() {
     rig.seen().refuse_install = false;
     assert_eq!(busy(&mut rig, ISOLATION), ["install shop/web@veth7 isolated"], "the retry is not an allowance");
 }
+
+/// An agent whose generations have failed so often that it retries each half minute.
+fn after_failures() -> Rig {
+    let mut rig = Rig::in_force();
+    rig.seen().refuse_install = true;
+    rig.apply(WIDER);
+    rig.after(10 * RETRY.longest);
+    while rig.after(Duration::from_millis(100)) == NONE {}
+    rig.seen().refuse_install = false;
+    rig
+}
+
+#[test]
+fn isolation_does_not_wait_for_the_retry_of_an_earlier_generation() {
+    let mut rig = after_failures();
+    assert_eq!(rig.after(2 * ISOLATION), NONE, "the retry comes later");
+    rig.apply(NARROW);
+    assert_eq!(rig.after(ISOLATION), ["install shop/web@veth7 isolated"]);
+}
+
+#[test]
+fn allowance_waits_for_the_retry_of_an_earlier_generation() {
+    let mut rig = after_failures();
+    rig.apply(&WIDER.replace("{port: 443}", "{port: 443}, {port: 444}"));
+    assert_eq!(rig.after(5 * ISOLATION), NONE);
+    assert_eq!(rig.after(RETRY.longest), ["install shop/web@veth7 isolated"]);
+}
+
+#[test]
+fn retries_that_fail_are_not_repeated_for_the_same_isolation() {
+    let mut rig = after_failures();
+    rig.seen().refuse_install = true;
+    rig.apply(NARROW);
+    assert_eq!(rig.after(ISOLATION).len(), 1);
+    assert_eq!(rig.after(5 * ISOLATION), NONE);
+}
