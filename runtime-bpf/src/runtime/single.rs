@@ -9,7 +9,7 @@ use weir_artifact::map_image::MapBytes;
 
 use super::Runtime;
 use crate::error::{Doing as _, Error};
-use crate::generation::{BATCH, FILE, refused};
+use crate::generation::{self, BATCH, FILE};
 use crate::sys::{KernelMap, MapType};
 use crate::system::TypedHash;
 
@@ -22,9 +22,16 @@ type AddressTables = BTreeMap<MapName, (u32, KernelMap)>;
 /// The tables of single addresses, and those that show which families a generation has.
 const TABLES: [MapName; 4] = [MapName::Exact4, MapName::Exact6, MapName::Nodes4, MapName::Nodes6];
 
+/// Entries that the kernel did not take, and its first error.
+struct Refused<const N: usize> {
+    entries: Vec<([u8; N], u32)>,
+    error: Option<Error>,
+}
+
 impl Runtime {
     /// Gives addresses other peer classes in the generation in force; `None` removes an entry. The classes are those of
-    /// this generation: the caller has compiled it. New entries are written before others are removed. With `again`,
+    /// this generation: the caller has compiled it. New entries are written before others are removed. If the kernel
+    /// refuses one, all others are written and removed before the error is returned. With `again`,
     /// the epoch changes, so flows that were judged before are judged again on their next packet; `changes` may then be
     /// empty.
     ///
@@ -89,13 +96,18 @@ impl Runtime {
             }
         }
         // If no local endpoint has an address of a family, the programs never look one up.
-        if !v4.is_empty() && tables.contains_key(&MapName::Nodes4) {
-            self.write_family(tables, MapName::Exact4, &v4)?;
-        }
-        if !v6.is_empty() && tables.contains_key(&MapName::Nodes6) {
-            self.write_family(tables, MapName::Exact6, &v6)?;
-        }
-        Ok(())
+        let has = |nodes| tables.contains_key(&nodes);
+        let of_v4 = if v4.is_empty() || !has(MapName::Nodes4) {
+            Ok(())
+        } else {
+            self.write_family(tables, MapName::Exact4, &v4)
+        };
+        let of_v6 = if v6.is_empty() || !has(MapName::Nodes6) {
+            Ok(())
+        } else {
+            self.write_family(tables, MapName::Exact6, &v6)
+        };
+        of_v4.and(of_v6)
     }
 
     fn write_family<const N: usize>(
@@ -126,20 +138,49 @@ impl Runtime {
     {
         let single: TypedHash<[u8; N], u32> = self.system.typed(map).doing(format!("open the map {}", name.name()))?;
         let written: Vec<_> = changes.iter().filter_map(|(address, class)| Some((*address, (*class)?))).collect();
-        for batch in written.chunks(BATCH) {
+        let refused = self.insert(name, map, &single, &written);
+        let (mut has_room, mut failed) = (false, None);
+        for (address, _) in changes.iter().filter(|(_, class)| class.is_none()) {
+            match self.system.remove(&single, address) {
+                Ok(()) => has_room = true,
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        // The kernel may have room for them now. Where it has none, nothing that isolates waits for the others.
+        let refused = if has_room { self.insert(name, map, &single, &refused.entries) } else { refused };
+        match (refused.error, failed) {
+            (Some(error), _) => Err(error),
+            (None, Some(error)) => Err(error).doing(format_args!("remove from the map {}", name.name())),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// Writes all entries that the kernel takes.
+    fn insert<const N: usize>(
+        &self,
+        name: MapName,
+        map: &KernelMap,
+        single: &TypedHash<[u8; N], u32>,
+        entries: &[([u8; N], u32)],
+    ) -> Refused<N>
+    where
+        [u8; N]: Into<IpAddr>,
+    {
+        let mut refused = Refused { entries: Vec::new(), error: None };
+        for batch in entries.chunks(BATCH) {
             let keys: Vec<u8> = batch.iter().flat_map(|(address, _)| *address).collect();
             let values: Vec<u8> = batch.iter().flat_map(|(_, class)| class.to_le_bytes()).collect();
             let done = batch.len() > 1 && self.system.update_batch(map, &keys, &values).is_ok();
             // The kernel has no batches, or refuses one of the entries: written one by one, the error names the entry.
             for (address, class) in batch.iter().filter(|_| !done) {
-                let about = || Some((*address).into().to_string());
-                self.system.insert(&single, address, class).map_err(|error| refused(map, name, about(), error))?;
+                if let Err(error) = self.system.insert(single, address, class) {
+                    let about = || Some((*address).into().to_string());
+                    refused.entries.push((*address, *class));
+                    refused.error.get_or_insert_with(|| generation::refused(map, name, about(), error));
+                }
             }
         }
-        for (address, _) in changes.iter().filter(|(_, class)| class.is_none()) {
-            self.system.remove(&single, address).doing(format_args!("remove from the map {}", name.name()))?;
-        }
-        Ok(())
+        refused
     }
 
     /// The epoch of the generation in force; 0 if no generation is in force.

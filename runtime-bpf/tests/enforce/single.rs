@@ -51,7 +51,12 @@ fn classes() -> [PeerId; 2] {
 
 fn write(node: &Node, changes: &[(IpAddr, PeerId)], again: bool) -> Result<(), Error> {
     let changes: Vec<_> = changes.iter().map(|(address, class)| (*address, Some(class.0))).collect();
-    node.here(|| Runtime::open(&node.bpffs(), PinAccess::Change)?.write_addresses(&changes, again))
+    change(node, &changes, again)
+}
+
+/// The same; `None` removes an address.
+fn change(node: &Node, changes: &[(IpAddr, Option<u32>)], again: bool) -> Result<(), Error> {
+    node.here(|| Runtime::open(&node.bpffs(), PinAccess::Change)?.write_addresses(changes, again))
 }
 
 #[test]
@@ -202,4 +207,33 @@ fn changes_that_do_not_fit_are_refused_with_an_error() {
         Err(Error::Full { map, about: Some(_), .. }) => assert_eq!(map, "exact4"),
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn a_refused_entry_does_not_keep_others_from_being_removed() {
+    skip!(unless possible());
+    let node = &Node::new(Layout::Routed, 2);
+    let [allowed, denied] = classes();
+    let (p0, p1) = (pod_address(0, false), pod_address(1, false));
+    serve(node, 1, 80);
+    attach(node, &made(), &[1], Some(HookKind::Clsact)).unwrap();
+    write(node, &[(p0, allowed)], true).unwrap();
+    assert!(connect(node, 0, p1, 80).is_some());
+    let many = (0..LISTED).map(|number| (listed(LISTED + number), Some(denied.0)));
+    let changed = change(node, &many.chain([(p0, None)]).collect::<Vec<_>>(), true);
+    assert!(matches!(changed, Err(Error::Full { .. })), "{changed:?}");
+    assert!(connect(node, 0, p1, 80).is_none(), "the address has no class any more");
+}
+
+#[test]
+fn entries_take_the_room_of_those_that_are_removed() {
+    skip!(unless possible());
+    let node = &Node::new(Layout::Routed, 2);
+    let [_, denied] = classes();
+    attach(node, &made(), &[1], Some(HookKind::Clsact)).unwrap();
+    let range = |from: u32, count: u32| (from..from + count).map(|number| listed(LISTED + number));
+    let filled = write(node, &range(0, LISTED).map(|it| (it, denied)).collect::<Vec<_>>(), false);
+    assert!(matches!(filled, Err(Error::Full { .. })), "{filled:?}");
+    let others = range(LISTED, 10).map(|it| (it, Some(denied.0)));
+    change(node, &others.chain(range(0, 10).map(|it| (it, None))).collect::<Vec<_>>(), false).unwrap();
 }
