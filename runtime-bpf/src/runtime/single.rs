@@ -80,11 +80,13 @@ impl Runtime {
         let number = |name: MapName| loaded.generation.maps.get(name.name()).copied();
         let table = |name| Some((name, (number(name)?, loaded.map(name)?.clone())));
         let tables = TABLES.into_iter().filter_map(table);
-        self.write_tables(&tables.collect(), changes)?;
-        match &record.current {
+        let written = self.write_tables(&tables.collect(), changes);
+        // Also if an entry was refused: the others isolate.
+        let begun = match &record.current {
             Some(current) if again => self.set_config(&loaded, config::EPOCH, current.epoch),
             _ => Ok(()),
-        }
+        };
+        written.and(begun)
     }
 
     fn write_tables(&self, tables: &AddressTables, changes: &[AddressClass]) -> Result<(), Error> {
@@ -146,7 +148,7 @@ impl Runtime {
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
-        // The kernel may have room for them now. Where it has none, nothing that isolates waits for the others.
+        // The kernel may have room for them now.
         let refused = if has_room { self.insert(name, map, &single, &refused.entries) } else { refused };
         match (refused.error, failed) {
             (Some(error), _) => Err(error),

@@ -218,11 +218,12 @@ fn a_refused_entry_does_not_keep_others_from_being_removed() {
     serve(node, 1, 80);
     attach(node, &made(), &[1], Some(HookKind::Clsact)).unwrap();
     write(node, &[(p0, allowed)], true).unwrap();
-    assert!(connect(node, 0, p1, 80).is_some());
+    let mut stream = connect(node, 0, p1, 80).unwrap();
     let many = (0..LISTED).map(|number| (listed(LISTED + number), Some(denied.0)));
     let changed = change(node, &many.chain([(p0, None)]).collect::<Vec<_>>(), true);
     assert!(matches!(changed, Err(Error::Full { .. })), "{changed:?}");
     assert!(connect(node, 0, p1, 80).is_none(), "the address has no class any more");
+    assert!(!is_alive(&mut stream), "its flows are judged again");
 }
 
 #[test]
