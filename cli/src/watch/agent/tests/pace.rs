@@ -182,3 +182,24 @@ fn retries_that_fail_are_not_repeated_for_the_same_isolation() {
     assert_eq!(rig.after(ISOLATION).len(), 1);
     assert_eq!(rig.after(5 * ISOLATION), NONE);
 }
+
+#[test]
+fn isolating_entry_does_not_wait_for_the_retry_of_an_earlier_generation() {
+    let mut rig = after_failures();
+    rig.apply(
+        "{apiVersion: v1, kind: Pod, metadata: {name: db, namespace: shop, uid: u2, labels: {app: other}},
+          spec: {nodeName: far}, status: {phase: Running, podIP: 10.0.1.5}}",
+    );
+    assert_eq!(rig.after(ISOLATION), ["install shop/web@veth7 isolated"]);
+}
+
+#[test]
+fn isolation_that_comes_while_a_generation_fails_does_not_wait_for_its_retry() {
+    let mut rig = after_failures();
+    rig.seen().refuse_install = true;
+    let failed = rig.act_while(RETRY.longest, objects(NARROW).into_iter().map(ApiEvent::Applied));
+    assert_eq!(failed, ["install shop/web@veth7 isolated"]);
+    rig.seen().refuse_install = false;
+    rig.now += RETRY.longest;
+    assert_eq!(rig.after(2 * ISOLATION), ["install shop/web@veth7 isolated"]);
+}
