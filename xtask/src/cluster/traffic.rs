@@ -34,6 +34,7 @@ for target in $TARGETS; do
     done 2> /dev/null &
 done
 if [ -n "$STREAM" ]; then
+    until [ -n "$(echo first | timeout 6 nc -w 1 "$STREAM" 9000)" ]; do sleep 0.1; done 2> /dev/null
     while :; do echo more; sleep 0.1; done | nc "$STREAM" 9000 | while read -r _; do echo "= $STREAM"; done
     echo "! $STREAM"
 fi
@@ -53,6 +54,7 @@ pub(super) struct ConnectionCounts {
 /// All results since the start.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TrafficCounts {
+    /// For each client and target, also before there is a result.
     pairs: BTreeMap<(String, String), ConnectionCounts>,
     sent_twice: u64,
 }
@@ -112,12 +114,14 @@ impl TrafficCounts {
 /// Pods that make connections.
 pub(super) struct ClusterTraffic<'c> {
     cluster: &'c LocalCluster,
+    /// Each client, with each of its targets.
+    pairs: Vec<(String, String)>,
 }
 
 impl<'c> ClusterTraffic<'c> {
     /// Starts the pods, and waits until every friend has reached every server.
     pub(super) fn start(cluster: &'c LocalCluster) -> Result<Self> {
-        let traffic = Self { cluster };
+        let mut traffic = Self { cluster, pairs: Vec::new() };
         let nodes = || (0..cluster.nodes.len()).map(|number| (number, cluster.nodes[number].name()));
         let mut objects = vec![
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
@@ -130,15 +134,20 @@ impl<'c> ClusterTraffic<'c> {
         objects.extend(nodes().map(|(number, node)| pod(&format!("web-{number}"), "web", &node, SERVER, json!([]))));
         traffic.cluster.apply("servers", &objects)?;
         let addresses = traffic.addresses()?;
-        let clients = nodes().flat_map(|(number, node)| {
-            let servers = addresses.iter().map(|address| format!("{address}:8080"));
-            let targets = servers.chain([format!("{}:80", traffic.service())]).collect::<Vec<_>>().join(" ");
-            let targets = json!({"name": "TARGETS", "value": targets});
-            let stream = json!({"name": "STREAM", "value": addresses.last()});
-            let friend = pod(&format!("friend-{number}"), "friend", &node, CLIENT, json!([targets, stream]));
-            [friend, pod(&format!("stranger-{number}"), "stranger", &node, CLIENT, json!([targets]))]
-        });
-        traffic.cluster.apply("clients", &clients.collect::<Vec<_>>())?;
+        let servers = addresses.iter().map(|address| format!("{address}:8080"));
+        let targets: Vec<String> = servers.chain([format!("{}:80", traffic.service())]).collect();
+        let stream = addresses.last();
+        let mut clients = Vec::new();
+        for (number, node) in nodes() {
+            let of_all = [json!({"name": "TARGETS", "value": targets.join(" ")})];
+            let of_friend = [&of_all[..], &[json!({"name": "STREAM", "value": stream})]].concat();
+            for (who, environment, stream) in [("friend", &of_friend[..], stream), ("stranger", &of_all, None)] {
+                let name = format!("{who}-{number}");
+                clients.push(pod(&name, who, &node, CLIENT, json!(environment)));
+                traffic.pairs.extend(targets.iter().chain(stream).map(|target| (name.clone(), target.clone())));
+            }
+        }
+        traffic.cluster.apply("clients", &clients)?;
         traffic.until("all clients reach all servers", |it| passes(it, "friend") && passes(it, "stranger"))?;
         Ok(traffic)
     }
@@ -163,7 +172,8 @@ impl<'c> ClusterTraffic<'c> {
 
     /// The results until now.
     fn counts(&self) -> Result<TrafficCounts> {
-        let mut counts = TrafficCounts::default();
+        let pairs = self.pairs.iter().map(|pair| (pair.clone(), ConnectionCounts::default()));
+        let mut counts = TrafficCounts { pairs: pairs.collect(), sent_twice: 0 };
         for number in 0..self.cluster.nodes.len() {
             for who in ["friend", "stranger", "web"] {
                 let name = format!("{who}-{number}");
