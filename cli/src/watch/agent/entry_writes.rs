@@ -8,7 +8,7 @@
 //! Invariants: a request for a new epoch ends only with a new epoch: after a write that succeeded, or when a generation
 //! with a new number comes into force. Entries that could not be written are kept and retried until a generation
 //! contains them. Entries are written before the epoch is raised (`Runtime::write_addresses`), so no flow is judged
-//! with an old entry under a new epoch.
+//! with an old entry under a new epoch; if the kernel refuses an entry, the epoch is raised again with its retry.
 //!
 //! The epoch cannot wrap around while a flow waits for it: see `epoch` in `runtime-bpf/src/record.rs`.
 
@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use weir_classes::PeerId;
 use weir_classes::index::{Changes, LocalChange};
 
+use super::pace::ISOLATION;
 use super::{NodeAgent, RETRY, Value};
 use crate::watch::backoff::Backoff;
 use crate::watch::enforce::{AddressChange, Enforce, EnforceError};
@@ -37,13 +38,32 @@ pub(super) struct EntryWrites {
     /// The time at which the last epoch began.
     judged_at: Option<Instant>,
     /// Set after a write that failed.
-    retry: Option<Backoff>,
-    /// Whether that write was a new epoch alone. Entries and pods that come later do not wait for its retry.
-    failed_without_entries: bool,
+    failed: Option<FailedWrite>,
+}
+
+/// A write that failed, and when to retry.
+#[derive(Clone, Copy, Debug)]
+struct FailedWrite {
+    at: Instant,
+    retry: Backoff,
+    /// Whether it had entries. If it was a new epoch alone, entries and pods that come later do not wait for its retry.
+    has_entries: bool,
+    /// Whether entries have come since then. The kernel may take them, and they may isolate.
+    has_more: bool,
+}
+
+impl FailedWrite {
+    fn due(&self) -> Instant {
+        let due = self.retry.due();
+        if self.has_entries && self.has_more { due.min(self.at + ISOLATION) } else { due }
+    }
 }
 
 impl EntryWrites {
     pub(super) fn add(&mut self, changes: Changes, at: Instant) {
+        if let Some(failed) = &mut self.failed {
+            failed.has_more |= !changes.entries.is_empty();
+        }
         self.entries.extend(changes.entries);
         self.locals.extend(changes.locals);
         if changes.judge_again {
@@ -69,8 +89,7 @@ impl EntryWrites {
 
     /// Notes that a new epoch has begun.
     fn epoch_began(&mut self, at: Instant) {
-        (self.judge_since, self.judged_at) = (None, Some(at));
-        (self.retry, self.failed_without_entries) = (None, false);
+        (self.judge_since, self.judged_at, self.failed) = (None, Some(at), None);
     }
 
     /// Notes that a generation with a new number is in force: it has begun an epoch, and a write that failed was for
@@ -82,16 +101,14 @@ impl EntryWrites {
     /// Notes that all entries are written. A new epoch that failed still waits for its retry.
     fn written(&mut self) {
         self.entries.clear();
-        if !self.failed_without_entries {
-            self.retry = None;
-        }
+        self.failed = self.failed.filter(|failed| !failed.has_entries);
     }
 
     /// When the next write is due.
     pub(super) fn due(&self) -> Option<Instant> {
         let epoch = self.epoch_due();
-        match self.retry {
-            Some(retry) if epoch.is_some() || !self.entries.is_empty() => Some(retry.due()),
+        match self.failed {
+            Some(failed) if epoch.is_some() || !self.entries.is_empty() => Some(failed.due()),
             _ => epoch,
         }
     }
@@ -102,12 +119,18 @@ impl EntryWrites {
     }
 
     fn waits(&self, now: Instant) -> bool {
-        let is_urgent = self.failed_without_entries && !(self.entries.is_empty() && self.locals.is_empty());
-        self.waits_to_retry(now) && !is_urgent
+        let has_work = !self.entries.is_empty() || !self.locals.is_empty();
+        let is_urgent = |failed: FailedWrite| !failed.has_entries && has_work;
+        self.waits_to_retry(now) && !self.failed.is_some_and(is_urgent)
     }
 
     fn waits_to_retry(&self, now: Instant) -> bool {
-        self.retry.is_some_and(|retry| !retry.is_due(now))
+        self.failed.is_some_and(|failed| failed.due() > now)
+    }
+
+    fn fail(&mut self, has_entries: bool, now: Instant) {
+        let retry = Backoff::after(self.failed.map(|it| it.retry), now, RETRY);
+        self.failed = Some(FailedWrite { at: now, retry, has_entries, has_more: false });
     }
 }
 
@@ -125,8 +148,7 @@ impl<E: Enforce> NodeAgent<E> {
                 |(address, class): (&IpAddr, &Option<PeerId>)| AddressChange { address: *address, class: *class };
             let changes: Vec<AddressChange> = writes.entries.iter().map(change).collect();
             if let Err(error) = self.enforce.write_addresses(&changes, again) {
-                writes.retry = Some(Backoff::after(writes.retry, now, RETRY));
-                writes.failed_without_entries = changes.is_empty();
+                writes.fail(!changes.is_empty(), now);
                 self.write_failed(!changes.is_empty(), error, now);
                 if !self.pending.writes.locals.is_empty() {
                     // A generation contains the pods, and does not wait for the retry.

@@ -163,7 +163,7 @@ impl<E: Enforce> NodeAgent<E> {
                 self.objects.index_mut().distrust();
                 self.reports.metrics.add("weir_failures_total", &[("stage", stage.label())], 1.0);
                 // The index has classes then that the kernel's tables do not have.
-                let holds_entries = self.enforcement.is_any() && !self.enforcement.is_writable();
+                let holds_entries = !self.enforcement.is_writable();
                 if self.pending.fail(begun, message.clone(), holds_entries, now + started.elapsed()) {
                     let so = "the previous generation stays in force";
                     let fields = [("error", Value::from(message.as_str())), ("so", Value::from(so))];

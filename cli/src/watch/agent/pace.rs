@@ -108,11 +108,15 @@ impl Pace {
     /// When a generation begins that could begin at `gathered` if there were no budget.
     pub(super) fn start(&self, gathered: Instant, oldest: OldestChanges) -> Instant {
         let OldestChanges { first, isolating } = oldest;
-        let Some((updated, _)) = self.updated else { return gathered };
-        let affordable = updated + Duration::from_secs_f64((-self.balance / self.share.cores()).max(0.0));
         let latest = first + LONGEST_WAIT;
         let latest = isolating.map_or(latest, |at| latest.min(at + ISOLATION.saturating_sub(self.expected())));
-        gathered.max(affordable.min(latest))
+        gathered.max(self.affordable(gathered).min(latest))
+    }
+
+    /// When the budget allows a generation that could begin at `gathered`.
+    pub(super) fn affordable(&self, gathered: Instant) -> Instant {
+        let Some((updated, _)) = self.updated else { return gathered };
+        updated + Duration::from_secs_f64((-self.balance / self.share.cores()).max(0.0))
     }
 
     /// Whether this part of the full bucket is left, and enough for work that takes as long as the last generation.

@@ -31,6 +31,8 @@ pub(super) struct PendingWork {
     generation: Option<GenerationRequest>,
     /// Set after a generation that failed, until one succeeds.
     failed: Option<FailedGeneration>,
+    /// Since the last attempt to make a generation began.
+    later: LaterIsolation,
     /// Set while the next generation waits for lists: it does not wait longer than this.
     lists_until: Option<Instant>,
     /// Whether flows must be judged again when the next generation is in force. A generation with a new number does
@@ -106,16 +108,13 @@ struct FailedGeneration {
     retry: Backoff,
     /// Whether no entries can be written until the retry succeeds.
     holds_entries: bool,
-    /// Whether a change that isolates has come since this generation began.
-    isolates_more: bool,
 }
 
-impl FailedGeneration {
-    /// The retry does not make a later change that isolates wait longer than any other such change.
-    fn due(&self) -> Instant {
-        let due = self.retry.due();
-        if self.isolates_more { due.min(self.at + ISOLATION) } else { due }
-    }
+/// The kinds of changes that isolate and have come since an attempt began to make a generation.
+#[derive(Clone, Copy, Debug, Default)]
+struct LaterIsolation {
+    generation: bool,
+    entries: bool,
 }
 
 /// The times at which the agent received changes, for metrics.
@@ -155,7 +154,15 @@ impl PendingWork {
         let gathered = (last + QUIET).min(first + GATHER);
         let start = pace.start(gathered, OldestChanges { first, isolating: isolating.oldest });
         let start = self.lists_until.map_or(start, |until| until.max(start));
-        Some(self.failed.as_ref().map_or(start, |failed| failed.due().max(start)))
+        Some(self.failed.as_ref().map_or(start, |failed| self.retry_due(failed, pace).max(start)))
+    }
+
+    /// When a failed generation is tried again. A later change that isolates does not wait for its retry for more than
+    /// [`ISOLATION`], as long as the CPU budget allows it.
+    fn retry_due(&self, failed: &FailedGeneration, pace: &Pace) -> Instant {
+        let due = failed.retry.due();
+        let isolates = self.later.generation || (failed.holds_entries && self.later.entries);
+        if isolates { due.min((failed.at + ISOLATION).max(pace.affordable(failed.at))) } else { due }
     }
 
     /// Makes the next generation wait for lists, at most until this time.
@@ -189,8 +196,9 @@ impl PendingWork {
     /// Adds the work that a change of an object needs. `is_timed` says whether to measure the time until it is in
     /// force.
     pub(super) fn add(&mut self, dirty: Dirty, effect: ChangeEffect, at: Instant, is_pod: bool, is_timed: bool) {
-        if let Some(failed) = self.failed.as_mut().filter(|_| effect == ChangeEffect::Isolating) {
-            failed.isolates_more |= dirty == Dirty::Everything || (dirty != Dirty::Nothing && failed.holds_entries);
+        if effect == ChangeEffect::Isolating {
+            self.later.generation |= dirty == Dirty::Everything;
+            self.later.entries |= matches!(dirty, Dirty::Addresses(_));
         }
         let times = match dirty {
             Dirty::Nothing => return,
@@ -238,6 +246,11 @@ impl PendingWork {
 
     /// Takes all changes that wait: they are in the generation that begins now. Later changes are not.
     pub(super) fn begin(&mut self, now: Instant) -> BegunGeneration {
+        self.later = LaterIsolation::default();
+        self.take_waiting(now)
+    }
+
+    fn take_waiting(&mut self, now: Instant) -> BegunGeneration {
         self.move_entries_to_generation();
         self.lists_until = None;
         BegunGeneration {
@@ -251,7 +264,7 @@ impl PendingWork {
     /// Takes the changes that wait, if there are any: a generation that was begun before starts again with them.
     pub(super) fn begin_again(&mut self, begun: &mut BegunGeneration, now: Instant) {
         let Some(later) = self.generation else { return };
-        let mut with = self.begin(now);
+        let mut with = self.take_waiting(now);
         begun.request.append(later);
         begun.judge_again |= with.judge_again;
         begun.times.append(&mut with.times);
@@ -268,7 +281,6 @@ impl PendingWork {
         holds_entries: bool,
         now: Instant,
     ) -> bool {
-        let isolates_more = self.isolates_soon();
         self.put_back(begun.request);
         self.judge_with_generation |= begun.judge_again;
         begun.times.append(&mut self.generation_times);
@@ -277,7 +289,7 @@ impl PendingWork {
         let before = self.failed.take();
         let is_new = before.as_ref().is_none_or(|it| it.error != error);
         let retry = Backoff::after(before.map(|it| it.retry), now, RETRY);
-        self.failed = Some(FailedGeneration { error, at: now, retry, holds_entries, isolates_more });
+        self.failed = Some(FailedGeneration { error, at: now, retry, holds_entries });
         if holds_entries && !self.isolates_soon() {
             // Entries that wait, or come until then, may isolate.
             self.need_generation(now);
@@ -314,6 +326,6 @@ impl PendingWork {
     #[cfg(test)]
     pub(super) fn delay_generation(&mut self, until: Instant) {
         let (error, retry) = ("delayed".to_owned(), Backoff::at(until, RETRY));
-        self.failed = Some(FailedGeneration { error, at: until, retry, holds_entries: false, isolates_more: false });
+        self.failed = Some(FailedGeneration { error, at: until, retry, holds_entries: false });
     }
 }

@@ -183,23 +183,65 @@ fn retries_that_fail_are_not_repeated_for_the_same_isolation() {
     assert_eq!(rig.after(5 * ISOLATION), NONE);
 }
 
+/// `db` without the label that lets it reach `web`.
+const RELABELLED: &str = "{apiVersion: v1, kind: Pod,
+  metadata: {name: db, namespace: shop, uid: u2, labels: {app: other}},
+  spec: {nodeName: far}, status: {phase: Running, podIP: 10.0.1.5}}";
+
 #[test]
 fn isolating_entry_does_not_wait_for_the_retry_of_an_earlier_generation() {
     let mut rig = after_failures();
-    rig.apply(
-        "{apiVersion: v1, kind: Pod, metadata: {name: db, namespace: shop, uid: u2, labels: {app: other}},
-          spec: {nodeName: far}, status: {phase: Running, podIP: 10.0.1.5}}",
-    );
+    rig.apply(RELABELLED);
     assert_eq!(rig.after(ISOLATION), ["install shop/web@veth7 isolated"]);
+}
+
+/// What an agent does in a second after a generation fails during which this comes.
+fn after_failure_with(text: &str) -> Vec<String> {
+    let mut rig = after_failures();
+    rig.seen().refuse_install = true;
+    let failed = rig.act_while(RETRY.longest, objects(text).into_iter().map(ApiEvent::Applied));
+    assert_eq!(failed, ["install shop/web@veth7 isolated"]);
+    rig.seen().refuse_install = false;
+    rig.now += RETRY.longest;
+    // The generation has taken some time.
+    rig.after(ISOLATION + Duration::from_millis(500))
 }
 
 #[test]
 fn isolation_that_comes_while_a_generation_fails_does_not_wait_for_its_retry() {
+    for isolating in [NARROW, RELABELLED] {
+        assert_eq!(after_failure_with(isolating), ["install shop/web@veth7 isolated"]);
+    }
+    assert_eq!(after_failure_with(&WIDER.replace("{port: 443}", "{port: 443}, {port: 444}")), NONE);
+}
+
+#[test]
+fn retries_for_isolation_that_fail_stay_within_the_budget() {
     let mut rig = after_failures();
     rig.seen().refuse_install = true;
-    let failed = rig.act_while(RETRY.longest, objects(NARROW).into_iter().map(ApiEvent::Applied));
-    assert_eq!(failed, ["install shop/web@veth7 isolated"]);
-    rig.seen().refuse_install = false;
-    rig.now += RETRY.longest;
-    assert_eq!(rig.after(2 * ISOLATION), ["install shop/web@veth7 isolated"]);
+    let mut tries = 0;
+    for number in 0..60 {
+        rig.apply(if number % 2 == 0 { NARROW } else { WIDER });
+        let tried = rig.after(ISOLATION).len();
+        // Each try is a compile from scratch.
+        rig.seen().cpu += Duration::from_millis(500) * tried as u32;
+        tries += tried;
+    }
+    assert!((8..=16).contains(&tries), "{tries} in a minute");
+}
+
+#[test]
+fn entry_does_not_wait_for_the_retry_of_an_earlier_write() {
+    let mut rig = Rig::in_force();
+    rig.agent.pending.delay_generation(rig.now + 100 * RETRY.longest);
+    rig.seen().refuse_write = true;
+    rig.apply(RELABELLED);
+    rig.after(10 * RETRY.longest);
+    while rig.after(Duration::from_millis(100)) == NONE {}
+    rig.seen().refuse_write = false;
+    assert_eq!(rig.after(2 * ISOLATION), NONE, "the retry comes later");
+    rig.apply(&WEB_2.replace("near", "far").replace("app: web", "app: db"));
+    let done = rig.after(ISOLATION);
+    assert!(done.iter().any(|it| it.starts_with("remove 10.0.1.5")), "{done:?}");
+    assert!(done.iter().any(|it| it.starts_with("write 10.0.0.8")), "{done:?}");
 }
