@@ -150,12 +150,16 @@ fn failed_isolation_is_retried_without_waiting_for_the_budget() {
 /// An agent whose generations have failed so often that it retries each half minute.
 fn after_failures() -> Rig {
     let mut rig = Rig::in_force();
-    rig.seen().refuse_install = true;
     rig.apply(WIDER);
+    until_it_retries_seldom(&mut rig);
+    rig
+}
+
+fn until_it_retries_seldom(rig: &mut Rig) {
+    rig.seen().refuse_install = true;
     rig.after(10 * RETRY.longest);
     while rig.after(Duration::from_millis(100)) == NONE {}
     rig.seen().refuse_install = false;
-    rig
 }
 
 #[test]
@@ -191,6 +195,17 @@ const RELABELLED: &str = "{apiVersion: v1, kind: Pod,
 #[test]
 fn isolating_entry_does_not_wait_for_the_retry_of_an_earlier_generation() {
     let mut rig = after_failures();
+    rig.apply(RELABELLED);
+    assert_eq!(rig.after(ISOLATION), ["install shop/web@veth7 isolated"]);
+}
+
+#[test]
+fn isolating_entry_does_not_wait_for_the_retry_of_the_first_generation() {
+    let mut rig = Rig::new();
+    rig.plug("web", "u1", "veth7", [10, 0, 0, 5]);
+    rig.list(CLUSTER);
+    // The generation of an agent before is in force.
+    until_it_retries_seldom(&mut rig);
     rig.apply(RELABELLED);
     assert_eq!(rig.after(ISOLATION), ["install shop/web@veth7 isolated"]);
 }
