@@ -59,14 +59,20 @@ fn change(node: &Node, changes: &[(IpAddr, Option<u32>)], again: bool) -> Result
     node.here(|| Runtime::open(&node.bpffs(), PinAccess::Change)?.write_addresses(changes, again))
 }
 
+/// A node whose p1 serves port 80 and is isolated.
+fn enforced() -> Node {
+    let node = Node::new(Layout::Routed, 2);
+    serve(&node, 1, 80);
+    attach(&node, &made(), &[1], Some(HookKind::Clsact)).unwrap();
+    node
+}
+
 #[test]
 fn a_newly_listed_address_is_denied_and_its_flows_end() {
     skip!(unless possible());
-    let node = &Node::new(Layout::Routed, 2);
+    let node = &enforced();
     let [allowed, denied] = classes();
     let (p0, p1) = (pod_address(0, false), pod_address(1, false));
-    serve(node, 1, 80);
-    attach(node, &made(), &[1], Some(HookKind::Clsact)).unwrap();
     let mut stream = connect(node, 0, p1, 80).expect("80 is allowed");
     assert!(is_alive(&mut stream));
     let before = status(node).unwrap().generation.unwrap().epoch;
@@ -95,11 +101,9 @@ fn judged_by(node: &Node) -> u32 {
 #[test]
 fn a_single_write_takes_effect_without_the_record() {
     skip!(unless possible());
-    let node = &Node::new(Layout::Routed, 2);
+    let node = &enforced();
     let [allowed, denied] = classes();
     let (p0, p1) = (pod_address(0, false), pod_address(1, false));
-    serve(node, 1, 80);
-    attach(node, &made(), &[1], Some(HookKind::Clsact)).unwrap();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&seen);
     let watch = move |operation| {
@@ -212,11 +216,9 @@ fn changes_that_do_not_fit_are_refused_with_an_error() {
 #[test]
 fn a_refused_entry_does_not_keep_others_from_being_removed() {
     skip!(unless possible());
-    let node = &Node::new(Layout::Routed, 2);
+    let node = &enforced();
     let [allowed, denied] = classes();
     let (p0, p1) = (pod_address(0, false), pod_address(1, false));
-    serve(node, 1, 80);
-    attach(node, &made(), &[1], Some(HookKind::Clsact)).unwrap();
     write(node, &[(p0, allowed)], true).unwrap();
     let mut stream = connect(node, 0, p1, 80).unwrap();
     let many = (0..LISTED).map(|number| (listed(LISTED + number), Some(denied.0)));

@@ -210,7 +210,7 @@ fn isolating_entry_does_not_wait_for_the_retry_of_the_first_generation() {
     assert_eq!(rig.after(ISOLATION), ["install shop/web@veth7 isolated"]);
 }
 
-/// What an agent does in a second after a generation fails during which this comes.
+/// The requests to the kernel in the second after a generation that failed, during which this came.
 fn after_failure_with(text: &str) -> Vec<String> {
     let mut rig = after_failures();
     rig.seen().refuse_install = true;
