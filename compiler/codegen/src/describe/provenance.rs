@@ -1,6 +1,6 @@
 //! The rules, lists and services behind each entry of the tables, from the classes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use weir_artifact::provenance::{
     ProvenanceTier,
 };
 use weir_classes::{AtomSet, Atoms, Classes, PeerClass, PolicyRulesId, Predicate, RuleParts, VipPort};
-use weir_model::{Cluster, Direction, ListAction, PolicyId, RuleAction, TierPolicyId};
+use weir_model::{Cluster, Direction, ListAction, ListId, PolicyId, RuleAction, TierPolicyId};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
 /// The descriptions of policies and predicates in the last manifest, for the next one. Most policies are the same then,
@@ -160,22 +160,22 @@ pub fn provenance(cluster: &Cluster, classes: &Classes, positions: &mut Position
     for id in &tiers {
         made.tiers.push(tier(cluster, classes, *id, place));
     }
+    let of_lists = if lists.is_empty() { BTreeMap::new() } else { predicates_of_lists(classes) };
     for id in &lists {
         let list = &cluster.lists[id.index()];
-        let predicate = classes.predicates().iter().position(|it| *it == Predicate::List(*id));
         made.lists.push(ProvenanceList {
             name: list.name.clone(),
             place: place(&FieldOrigin::new(list.object, FieldPath::root())),
             action: if list.action == ListAction::Deny { "Deny" } else { "Allow" },
             asked: [list.ingress, list.egress],
-            predicate: predicate.map_or(u32::MAX, |index| index as u32),
+            predicate: of_lists.get(id).copied().unwrap_or(u32::MAX),
         });
     }
     let mut places = vec![0; policies.last().map_or(0, |last| last.index() + 1)];
     (0..).zip(&policies).for_each(|(place, id)| places[id.index()] = place);
     for subject in &classes.subjects {
         let number = |at: Result<usize, usize>| at.unwrap_or_else(|at| at) as u32;
-        let of_list = |id| lists.iter().position(|it| it == id).map(|index| index as u32);
+        let of_list = |id| lists.binary_search(id).ok().map(|index| index as u32);
         let numbers = |ids: &[PolicyId]| ids.iter().map(|id| places[id.index()]).collect();
         made.subjects.push(ProvenanceSubject {
             policies: numbers(&subject.policies),
@@ -187,6 +187,15 @@ pub fn provenance(cluster: &Cluster, classes: &Classes, positions: &mut Position
     }
     add_peers(&mut made, cluster, classes);
     made
+}
+
+/// The number of each list's predicate, the first one if it has several.
+fn predicates_of_lists(classes: &Classes) -> BTreeMap<ListId, u32> {
+    let list = |(number, predicate): (usize, &Predicate)| match predicate {
+        Predicate::List(id) => Some((*id, number as u32)),
+        _ => None,
+    };
+    classes.predicates().iter().enumerate().rev().filter_map(list).collect()
 }
 
 fn predicates(classes: &Classes) -> PredicatePeers {

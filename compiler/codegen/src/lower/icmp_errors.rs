@@ -9,8 +9,6 @@
 //! Invariants: only ingress asks for the atom. An egress set contains the atom if it contains [`Atoms::REST`], so no
 //! two egress sets differ in the atom alone.
 
-use std::collections::{BTreeSet, HashMap};
-
 use weir_classes::{AtomId, AtomSet, AtomSetId, Atoms, Classes, PeerId, Row};
 
 use crate::structures::Room;
@@ -68,7 +66,8 @@ fn extend(classes: &Classes, enforced: [&Vec<Row>; 2], denied: &[Vec<PeerId>], r
     let first_free = classes.atoms.count();
     // Programs contain this number. With room it is the last one of a word, so that a new port does not change it.
     let atom = AtomId(if room == Room::Exact { first_free } else { first_free | (WORD - 1) } as u32);
-    let mut extender = Extender { sets: &classes.rows.atom_sets, atom, list: Vec::new(), known: HashMap::new() };
+    let sets = &classes.rows.atom_sets;
+    let mut extender = Extender { sets, atom, list: Vec::new(), known: vec![[None; 2]; sets.len()] };
     let enforced = extender.both(enforced, denied);
     let audit = classes.rows.audit.as_ref().map(|rows| extender.both(rows.each_ref(), denied));
     Extended { enforced, audit, sets: extender.list, atoms: atom.index() + 1, icmp_errors: Some(atom) }
@@ -78,8 +77,9 @@ struct Extender<'a> {
     sets: &'a [AtomSet],
     atom: AtomId,
     list: Vec<AtomSet>,
-    /// The number of a set with the atom, and of one without.
-    known: HashMap<(AtomSetId, bool), AtomSetId>,
+    /// For each set, the number of the one without the atom, and of the one with it. This is asked for each entry of
+    /// each row.
+    known: Vec<[Option<AtomSetId>; 2]>,
 }
 
 impl Extender<'_> {
@@ -90,10 +90,18 @@ impl Extender<'_> {
 
     fn ingress(&mut self, row: &Row, denied: &[PeerId]) -> Row {
         let default = self.set(row.default, true);
-        let peers: BTreeSet<PeerId> = row.entries.iter().map(|(peer, _)| *peer).chain(denied.iter().copied()).collect();
-        let mut set = |peer| self.set(row.find(peer), denied.binary_search(&peer).is_err());
-        let entries = peers.into_iter().map(|peer| (peer, set(peer)));
-        Row { default, entries: entries.filter(|(_, set)| *set != default).collect() }
+        let mut entries = Vec::with_capacity(row.entries.len());
+        let mut denied = denied.iter().peekable();
+        for (peer, id) in row.entries.iter() {
+            while let Some(before) = denied.next_if(|it| *it < peer) {
+                entries.push((*before, self.set(row.default, false)));
+            }
+            let is_denied = denied.next_if(|it| *it == peer).is_some();
+            entries.push((*peer, self.set(*id, !is_denied)));
+        }
+        entries.extend(denied.map(|peer| (*peer, self.set(row.default, false))));
+        entries.retain(|(_, set)| *set != default);
+        Row { default, entries: entries.into() }
     }
 
     fn egress(&mut self, row: &Row) -> Row {
@@ -103,7 +111,7 @@ impl Extender<'_> {
     }
 
     fn set(&mut self, id: AtomSetId, hears_errors: bool) -> AtomSetId {
-        *self.known.entry((id, hears_errors)).or_insert_with(|| {
+        *self.known[id.index()][usize::from(hears_errors)].get_or_insert_with(|| {
             let mut set = self.sets[id.index()].widened(self.atom.index() + 1);
             if hears_errors {
                 set.insert(self.atom);
