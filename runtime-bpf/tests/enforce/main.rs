@@ -11,6 +11,7 @@ mod keeps;
 mod kept_lists;
 mod leftovers;
 mod limits;
+mod names;
 mod neighbours;
 mod net;
 mod new_endpoints;
