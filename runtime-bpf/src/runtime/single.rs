@@ -31,9 +31,8 @@ struct Refused<const N: usize> {
 impl Runtime {
     /// Gives addresses other peer classes in the generation in force; `None` removes an entry. The classes are those of
     /// this generation: the caller has compiled it. New entries are written before others are removed. If the kernel
-    /// refuses one, all others are written and removed before the error is returned. With `again`,
-    /// the epoch changes, so flows that were judged before are judged again on their next packet; `changes` may then be
-    /// empty.
+    /// refuses one, all others are written and removed before the error is returned. With `again`, the epoch changes,
+    /// so flows that were judged before are judged again on their next packet; `changes` may then be empty.
     ///
     /// The programs see the new epoch last. A flow gets the epoch that was in force when its judgement began, so a flow
     /// that was judged with an entry from before has an epoch from before, and is judged again.
@@ -97,30 +96,24 @@ impl Runtime {
                 IpAddr::V6(address) => v6.push((address.octets(), *class)),
             }
         }
-        // If no local endpoint has an address of a family, the programs never look one up.
-        let has = |nodes| tables.contains_key(&nodes);
-        let of_v4 = if v4.is_empty() || !has(MapName::Nodes4) {
-            Ok(())
-        } else {
-            self.write_family(tables, MapName::Exact4, &v4)
-        };
-        let of_v6 = if v6.is_empty() || !has(MapName::Nodes6) {
-            Ok(())
-        } else {
-            self.write_family(tables, MapName::Exact6, &v6)
-        };
+        let of_v4 = self.write_family(tables, [MapName::Exact4, MapName::Nodes4], &v4);
+        let of_v6 = self.write_family(tables, [MapName::Exact6, MapName::Nodes6], &v6);
         of_v4.and(of_v6)
     }
 
     fn write_family<const N: usize>(
         &self,
         tables: &AddressTables,
-        name: MapName,
+        [name, nodes]: [MapName; 2],
         changes: &[([u8; N], Option<u32>)],
     ) -> Result<(), Error>
     where
         [u8; N]: Into<IpAddr>,
     {
+        // If no local endpoint has an address of the family, the programs never look one up.
+        if changes.is_empty() || !tables.contains_key(&nodes) {
+            return Ok(());
+        }
         let table = tables.get(&name).filter(|(_, map)| map.definition().map_type == MapType::Hash);
         let (number, map) = table.ok_or_else(|| Error::NotSingle(name.name().to_owned()))?;
         let Some(tables) = &self.written else { return self.write_changes(name, map, changes) };

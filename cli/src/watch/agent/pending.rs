@@ -31,7 +31,7 @@ pub(super) struct PendingWork {
     generation: Option<GenerationRequest>,
     /// Set after a generation that failed, until one succeeds.
     failed: Option<FailedGeneration>,
-    /// Since the last attempt to make a generation began.
+    /// Whether changes that isolate have come since the last attempt to make a generation began.
     later: LaterIsolation,
     /// Set while the next generation waits for lists: it does not wait longer than this.
     lists_until: Option<Instant>,
@@ -110,7 +110,7 @@ struct FailedGeneration {
     holds_entries: bool,
 }
 
-/// The kinds of changes that isolate and have come since an attempt began to make a generation.
+/// Whether a change that isolates has come: one that needs a generation, or one of entries.
 #[derive(Clone, Copy, Debug, Default)]
 struct LaterIsolation {
     generation: bool,
