@@ -161,7 +161,7 @@ fn attach(runtime: &Runtime, (artifact, file): &Made) {
     let uids = endpoints.iter().map(|(pod, _)| (pod.clone(), pod.clone())).collect();
     let exact = Some(ExactPods { closed: Vec::new(), uids });
     let way = Some(HookKind::Tcx);
-    let request = Request { artifact, file, endpoints, uplinks: Vec::new(), way, keep: None, exact };
+    let request = Request { artifact, file, endpoints, uplinks: Vec::new(), way, keep: None, exact, extends: None };
     runtime.attach(&request).expect("it comes into force");
 }
 

@@ -5,6 +5,7 @@
 //! configuration values, these do not change once the generation is in force. A generation that is no longer in force
 //! may lend its maps and programs to a later one: [`spare`].
 
+mod extension;
 mod file;
 pub(crate) mod flows;
 mod spare;
@@ -30,6 +31,7 @@ use crate::record::{EnforcementRecord, KernelGeneration, SinglePods};
 use crate::runtime::{HeldObjects, OWN, OwnAddresses, of};
 use crate::sys::{KernelMap, KernelProgram, MapDefinition, MapType, errno};
 use crate::system::{System, TypedHash};
+pub(crate) use extension::extend;
 pub(crate) use file::{is_kept, keep_file, kept_file};
 use flows::FlowTables;
 pub(crate) use spare::{ReusedMaps, is_prepared, reusable, take_over};

@@ -44,6 +44,7 @@ mod ended;
 mod endpoint_entries;
 mod endpoint_programs;
 mod endpoint_table;
+mod extended;
 mod hook_check;
 mod hook_move;
 mod kept;

@@ -51,6 +51,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &AttachArgs) -> Result<Command
         way: arguments.hook.way(),
         keep: arguments.established.map(|it| it == EstablishedFlows::Keep),
         exact: None,
+        extends: None,
     };
     // If it cannot be read, the kernel's state is damaged. `Runtime::attach` reports that.
     let before = runtime.artifact_in_force().unwrap_or_default();

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use weir_artifact::Artifact;
+use weir_artifact::entries::MapEntries;
 use weir_classes::departed::EndedService;
 use weir_classes::{PeerId, SubjectId};
 use weir_runtime::observe::Counter;
@@ -23,6 +24,8 @@ pub(crate) use kernel::KernelEnforcer;
 #[derive(Debug)]
 pub(crate) struct InstallRequest<'r> {
     pub(crate) artifact: &'r Artifact,
+    /// The row table in force, if the artifact's only adds to it.
+    pub(crate) extends: Option<&'r MapEntries>,
     /// All local pods whose interface is known. An attached interface that is not listed is closed, unless it certainly
     /// belongs to a pod in `uids`.
     pub(crate) endpoints: &'r [PodAtInterface],

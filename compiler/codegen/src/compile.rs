@@ -9,6 +9,7 @@ mod budget;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use weir_artifact::entries::MapEntries;
 use weir_artifact::map_image::{MapImage, bucket_family, flow_room};
 
 use crate::describe::lines::{line_of_object, line_table};
@@ -103,6 +104,9 @@ pub struct Compiled {
     pub maps: Vec<MapImage>,
     /// The value in the map `endpoints` for each local endpoint, in the order of the scope.
     pub endpoints: Vec<EndpointEntry>,
+    /// The row table of the last compile, if this one only adds to it what no class of the last compile leads to.
+    /// Classes have the same numbers in both only if this compile applied changes to the last one's classes.
+    pub extended_rows: Option<MapEntries>,
 }
 
 /// Why a compile failed.
@@ -213,6 +217,7 @@ pub fn compile_after(
     check_maps(&maps)?;
     last.share(&mut maps);
     let endpoints = map_images::endpoints(cluster, &classes, &tables);
+    let extended_rows = last.extended_rows(&tables);
     let compiled = Compiled {
         programs: [to_pod, from_pod],
         reports: [to_pod_report, from_pod_report],
@@ -223,9 +228,10 @@ pub fn compile_after(
         decisions,
         maps,
         endpoints,
+        extended_rows,
     };
     options.budgets.check(&compiled)?;
-    last.keep(&compiled.maps, compiled.edge.as_ref(), &compiled.tables.structures.addresses);
+    last.keep(&compiled);
     Ok(compiled)
 }
 

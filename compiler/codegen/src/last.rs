@@ -11,6 +11,7 @@
 use std::sync::Arc;
 
 use weir_artifact::Artifact;
+use weir_artifact::entries::MapEntries;
 use weir_artifact::layout::MapName;
 use weir_artifact::map_image::MapImage;
 use weir_classes::AddressMap;
@@ -19,12 +20,14 @@ use weir_ebpf::limits::LimitsReport;
 use weir_ebpf::target::Target;
 use weir_objects::address::Family;
 
+use crate::compile::Compiled;
 use crate::describe::provenance::LastDescriptions;
 use crate::emit::Plan;
 use crate::emit::shapes::TableShapes;
-use crate::ir::DecisionProgram;
+use crate::ir::{DecisionProgram, DecisionTables};
 use crate::map_images::LastAddresses;
-use crate::structures::{AddressStructures, StructureOptions};
+use crate::structures::rows::RowShape;
+use crate::structures::{AddressStructures, RowTable, StructureOptions};
 
 /// Parts of the last artifact, for the next one.
 #[derive(Debug, Default)]
@@ -35,6 +38,7 @@ pub struct LastArtifact {
     has_taken_programs: bool,
     edge: Option<MeasuredProgram>,
     addresses: Option<AddressStructures>,
+    rows: Option<LastRows>,
     /// The memory of the last manifest.
     memory: String,
 }
@@ -50,6 +54,21 @@ struct EmittedPrograms {
     shapes: TableShapes,
     families: Vec<Family>,
     programs: [MeasuredProgram; 2],
+}
+
+/// The row table of the last compile, beside its bytes.
+#[derive(Clone, Copy, Debug)]
+struct LastRows {
+    shape: RowShape,
+    sets: usize,
+    peers: usize,
+}
+
+impl LastRows {
+    fn new(tables: &DecisionTables, peers: usize) -> Option<Self> {
+        let RowTable::Compiled(table) = &tables.structures.rows else { return None };
+        Some(Self { shape: table.shape, sets: tables.sets.len(), peers })
+    }
 }
 
 impl EmittedPrograms {
@@ -140,10 +159,20 @@ impl LastArtifact {
         }
     }
 
+    /// The last row table, if these tables only add to it what no class of the last compile leads to.
+    pub(crate) fn extended_rows(&self, tables: &DecisionTables) -> Option<MapEntries> {
+        let RowTable::Compiled(table) = &tables.structures.rows else { return None };
+        let LastRows { sets, peers, .. } = self.rows.filter(|last| last.shape == table.shape)?;
+        let entries = &self.maps.iter().find(|map| map.name == MapName::Rows)?.entries;
+        let (_, before) = entries.first()?;
+        table.shape.only_adds((before, sets, peers), &table.bytes).then(|| entries.clone())
+    }
+
     /// Keeps the other parts of a compile. Later changes of its tables do not reach the copies here.
-    pub(crate) fn keep(&mut self, maps: &[MapImage], edge: Option<&MeasuredProgram>, addresses: &AddressStructures) {
-        self.maps = maps.to_vec();
-        self.edge = edge.cloned();
-        self.addresses = Some(addresses.clone());
+    pub(crate) fn keep(&mut self, compiled: &Compiled) {
+        self.maps = compiled.maps.clone();
+        self.edge = compiled.edge.clone();
+        self.addresses = Some(compiled.tables.structures.addresses.clone());
+        self.rows = LastRows::new(&compiled.tables, compiled.classes.peers.len());
     }
 }

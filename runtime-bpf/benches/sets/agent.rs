@@ -132,6 +132,7 @@ fn generation(node: &Node, index: &mut Index) -> [f64; 3] {
         way: None,
         keep: None,
         exact: None,
+        extends: None,
     };
     let install = node.here(|| {
         let runtime = runtime(node);

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_artifact::Artifact;
+use weir_artifact::entries::MapEntries;
 use weir_artifact::layout::{MapName, config, endpoint};
 
 use super::endpoint_entries::{EndpointsByName, Values};
@@ -36,6 +37,10 @@ pub struct Request<'a> {
     pub keep: Option<bool>,
     /// Given if `endpoints` names every pod of this host: further facts about these pods.
     pub exact: Option<ExactPods>,
+    /// The row table that the artifact's only adds to, if the caller knows one: no class of its generation leads to what
+    /// is added, and these classes have the same numbers in the artifact. If that generation is in force, it may be
+    /// extended instead of replaced.
+    pub extends: Option<&'a MapEntries>,
 }
 
 /// Facts about the pods of this host, if a request names all of them. An attached endpoint that is not named is closed,
@@ -82,6 +87,9 @@ impl Runtime {
         self.make_directories()?;
         let digest = digest(request.artifact)?;
         let (mut record, mut reconciled) = self.adopt(&digest)?;
+        let is_everywhere = reconciled.failures.is_empty() && reconciled.edge_failures.is_empty();
+        // Endpoints that could not be repaired are tried again below, and reported if that fails too.
+        reconciled.failures.clear();
         let wrong_tables = self.wrong_tables(&record, request, &digest)?;
         let wanted = self.wanted(&mut record, request, &mut reconciled)?;
         let uplinks = self.wanted_uplinks(&record, &request.uplinks)?;
@@ -98,10 +106,16 @@ impl Runtime {
         let moves = merge(&mut record, wanted);
         let has_edge = record.current.as_ref().is_some_and(|it| it.edge.is_some());
         let is_at_edge = has_edge || request.artifact.edge.is_none() || record.uplinks.is_empty();
-        if same && is_at_edge && shared_maps(&record) == self.shared_maps(request.artifact) {
+        let has_maps = is_at_edge && shared_maps(&record) == self.shared_maps(request.artifact);
+        // An error is no reason to fail: a new generation may succeed, and replaces tables that were half written.
+        let extends = |record: &mut EnforcementRecord| {
+            let has_endpoints = is_everywhere && record.endpoints == enforced && moves.is_empty();
+            has_maps && has_endpoints && self.extend(record, request, (&digest, keep)).unwrap_or(false)
+        };
+        if same && has_maps {
             self.add_endpoints(&mut record, request.artifact, &enforced, &mut reconciled)?;
             self.keep_other_file(&mut record, request)?;
-        } else {
+        } else if !extends(&mut record) {
             self.put_in_force(&mut record, request, &enforced, (digest, keep), &mut reconciled)?;
         }
         if let Some(loaded) = self.current(&record)?.filter(|_| !moves.is_empty()) {
@@ -166,8 +180,6 @@ impl Runtime {
                     record.current.iter_mut().for_each(|current| current.patched = true);
                     reconciled.repaired.push(unreadable.to_string());
                 }
-                // Endpoints that could not be repaired are tried again below, and reported if that fails too.
-                reconciled.failures.clear();
                 reconciled.repaired.extend(self.reap_retired(&mut record)?);
                 Ok((record, reconciled))
             }

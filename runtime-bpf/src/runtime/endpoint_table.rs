@@ -1,8 +1,9 @@
-//! The part of a generation's artifact that reconciling needs: the values of its endpoints, and the addresses of nodes.
+//! The part of a generation's artifact that reconciling and extending need: the values of its endpoints, and its maps.
 //!
 //! Problem: every change begins with a comparison of the kernel and the record, and to read the artifact for it from the
 //! kernel costs more than everything else of the comparison. Strategy: an agent keeps this part, under the digest of the
-//! artifact. Commands read the artifact, which is the only source that they have.
+//! artifact. The entries of maps are shared with the content that the agent remembers anyway. Commands read the
+//! artifact, which is the only source that they have.
 
 use std::sync::{Arc, PoisonError};
 
@@ -14,11 +15,11 @@ use super::Runtime;
 use crate::error::Error;
 use crate::generation::LoadedGeneration;
 
-/// The endpoints of an artifact, and its maps of node addresses.
+/// The endpoints of an artifact, and its maps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EndpointTable {
     pub(crate) endpoints: Vec<NamedEndpoint>,
-    nodes: Arc<[MapImage]>,
+    pub(crate) maps: Arc<[MapImage]>,
 }
 
 /// The table of the last generation that was looked at, with the generation's digest.
@@ -26,15 +27,14 @@ pub(crate) type LatestTable = Option<(String, Arc<EndpointTable>)>;
 
 impl From<&Artifact> for EndpointTable {
     fn from(artifact: &Artifact) -> Self {
-        let nodes = [MapName::Nodes4, MapName::Nodes6].into_iter().filter_map(|name| artifact.map(name).cloned());
-        Self { endpoints: artifact.endpoints.clone(), nodes: nodes.collect() }
+        Self { endpoints: artifact.endpoints.clone(), maps: artifact.maps.clone().into() }
     }
 }
 
 impl EndpointTable {
-    /// The image of a map of node addresses.
-    pub(crate) fn nodes(&self, name: MapName) -> Option<&MapImage> {
-        self.nodes.iter().find(|image| image.name == name)
+    /// The image of a map.
+    pub(crate) fn map(&self, name: MapName) -> Option<&MapImage> {
+        self.maps.iter().find(|image| image.name == name)
     }
 }
 

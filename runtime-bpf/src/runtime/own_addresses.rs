@@ -67,7 +67,7 @@ impl Runtime {
         own: &OwnAddresses,
         reconciled: &mut Reconciled,
     ) -> Result<(), Error> {
-        let Some(image) = table.nodes(name) else { return Ok(()) };
+        let Some(image) = table.map(name) else { return Ok(()) };
         let wanted = image.entries.iter().map(|(key, _)| key).chain(of(own, name));
         let wanted = wanted.filter_map(|key| key.first_chunk().copied()).collect();
         // If the map is full, the other addresses are judged like any peer until the next generation makes room, and

@@ -143,7 +143,7 @@ impl Runtime {
     }
 
     /// Exchanges two pins, at once if the kernel can.
-    fn exchange_pins(&self, one: &Path, other: &Path) -> std::io::Result<()> {
+    pub(super) fn exchange_pins(&self, one: &Path, other: &Path) -> std::io::Result<()> {
         match self.system.exchange_pins(one, other) {
             Ok(()) => Ok(()),
             Err(error) if errno(&error) == Some(libc::ENOENT) => Err(error),

@@ -36,7 +36,16 @@ pub(crate) fn attach(
 /// Of those that are attached already.
 pub(crate) fn request(made: &(Artifact, Vec<u8>)) -> Request<'_> {
     let endpoints = Vec::new();
-    Request { artifact: &made.0, file: &made.1, endpoints, uplinks: Vec::new(), way: None, keep: None, exact: None }
+    Request {
+        artifact: &made.0,
+        file: &made.1,
+        endpoints,
+        uplinks: Vec::new(),
+        way: None,
+        keep: None,
+        exact: None,
+        extends: None,
+    }
 }
 
 pub(crate) fn status(node: &Node) -> Result<EnforcementStatus, Error> {

@@ -5,6 +5,7 @@ mod audit;
 mod contents;
 mod edge;
 mod ended;
+mod extended;
 mod faults;
 mod flows;
 mod keeps;

@@ -172,6 +172,7 @@ impl DemoNetwork for KernelNetwork {
             way: None,
             keep: None,
             exact: None,
+            extends: None,
         };
         let pins = self.sandbox.pins();
         let attached = self.sandbox.enter("node", || {

@@ -10,6 +10,7 @@
 
 use std::time::{Duration, Instant};
 
+use weir_artifact::entries::MapEntries;
 use weir_artifact::{Artifact, Description};
 use weir_classes::fit::Fit;
 use weir_classes::index::{Draft, Generation, NeedsWhole};
@@ -227,12 +228,14 @@ impl<E: Enforce> NodeAgent<E> {
         mut watch: Stopwatch,
         now: Instant,
     ) -> Result<NewGeneration, GenerationError> {
-        let CompiledGeneration { mut generation, compiled } = new;
+        let CompiledGeneration { mut generation, mut compiled } = new;
         self.find_interfaces(&generation, now);
+        // After a compile from scratch, classes have other numbers.
+        let extends = compiled.extended_rows.take().filter(|_| generation.is_incremental);
         let artifact = watch.time(|| self.adopt(&mut generation, compiled, options, now));
         self.reports.metrics.observe("weir_compile_seconds", watch.elapsed);
         let artifact = artifact?;
-        let installed = self.install(&artifact, now)?;
+        let installed = self.install(&artifact, extends.as_ref(), now)?;
         self.reports.metrics.add("weir_generations_total", &[], 1.0);
         self.reports.metrics.add("weir_incremental_generations_total", &[], f64::from(generation.is_incremental));
         Ok(NewGeneration { generation, artifact, installed })
@@ -315,10 +318,15 @@ impl<E: Enforce> NodeAgent<E> {
         artifact.map_err(|error| GenerationError::compile(chain(&error)))
     }
 
-    fn install(&mut self, artifact: &Artifact, now: Instant) -> Result<Installed, GenerationError> {
+    fn install(
+        &mut self,
+        artifact: &Artifact,
+        extends: Option<&MapEntries>,
+        now: Instant,
+    ) -> Result<Installed, GenerationError> {
         let started = Instant::now();
         let (GenerationInterfaces { endpoints, closed }, uids) = (self.local.of_generation(), self.local.uids());
-        let request = InstallRequest { artifact, endpoints: &endpoints, closed: &closed, uids: &uids };
+        let request = InstallRequest { artifact, extends, endpoints: &endpoints, closed: &closed, uids: &uids };
         let installed = self.enforce.install(&request);
         let installed =
             installed.map_err(|error| GenerationError { stage: GenerationStage::Install, message: error.message })?;

@@ -53,6 +53,7 @@ impl KernelEnforcer {
             way: self.way,
             keep: None,
             exact: Some(ExactPods { closed: pairs(request.closed), uids: request.uids.clone() }),
+            extends: request.extends,
         };
         let attached = self.runtime().and_then(|runtime| runtime.attach(&attach));
         self.file = file;

@@ -9,6 +9,8 @@
 //!                                                                       │ or a perfect hash
 //! ```
 
+use std::ops::Range;
+
 use super::perfect::{self, KeyWidth};
 use super::room::Room;
 use weir_classes::{AtomSet, AtomSetId, Row};
@@ -57,6 +59,28 @@ impl RowShape {
     pub fn matrix_bytes(self) -> usize {
         let cells = 2 * self.subjects as usize * self.peers as usize;
         if is_wide(self.sets) { 4 * cells } else { 2 * cells }
+    }
+}
+
+impl RowShape {
+    /// Whether `bytes` have all of the table `before` in the same places, and only add sets behind its `sets` and columns
+    /// behind its `peers` classes. Both tables are of this shape.
+    ///
+    /// A packet of a class that `before` has then reads the same bytes in both, so one can be written over the other
+    /// while programs read it.
+    pub fn only_adds(self, (before, sets, peers): (&[u8], usize, usize), bytes: &[u8]) -> bool {
+        if before == bytes {
+            return true;
+        }
+        let EntryIndex::Matrix { wide } = self.index else { return false };
+        let row = (if wide { 4 } else { 2 }) * self.peers as usize;
+        let (sets, known) = (8 * self.words as usize * sets, row.min(if wide { 4 } else { 2 } * peers));
+        let is_same = |range: Range<usize>| before.get(range.clone()).is_some_and(|of| bytes.get(range) == Some(of));
+        let mut rows = (0..2 * self.subjects as usize).map(|number| self.index_at() + row * number);
+        before.len() == bytes.len()
+            && is_same(0..sets)
+            && is_same(self.defaults_at()..self.index_at())
+            && rows.all(|at| is_same(at..at + known))
     }
 }
 

@@ -1,0 +1,370 @@
+//! A generation that is extended in force: a service or a pod with a class of its own comes, and no program is exchanged.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use weir_artifact::Artifact;
+use weir_artifact::entries::MapEntries;
+use weir_classes::Limits;
+use weir_classes::index::Index;
+use weir_codegen::compile::{CompileOptions, compile_after};
+use weir_codegen::last::LastArtifact;
+use weir_ebpf::target::Target;
+use weir_model::Assumptions;
+use weir_runtime::runtime::{Attached, PinAccess, Request, Runtime};
+use weir_runtime::system::{Operation, System};
+use weir_runtime::{Error, HookKind, skip};
+use weir_testing::yaml::objects;
+
+use crate::attach::request;
+use crate::faults::{all_is_well, errnos};
+use crate::net::{Layout, Node, pod_address, possible};
+use crate::policy::{cluster, policy};
+use crate::probe::{connect, is_alive, serve};
+use crate::spare::{agent, pinned};
+
+const SERVICE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1));
+
+/// Pod 0 is judged in both directions: it serves clients, and may reach servers and `default/steady`.
+fn policies() -> String {
+    let rules = "ingress: [{from: [{podSelector: {matchLabels: {client: a}}}], ports: [{port: 80}]}],
+  egress: [{to: [{podSelector: {matchLabels: {server: a}}}, {podSelector: {matchLabels: {steady: a}}}],
+    ports: [{port: 80}]}]";
+    policy(0, "Ingress, Egress", rules)
+}
+
+/// A pod of another node, at the addresses of this node's pod `index`.
+fn remote(index: usize, name: &str, labels: &str) -> String {
+    let [v4, v6] = [false, true].map(|it| pod_address(index, it));
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: default, labels: {{{labels}}}}}\nspec: {{nodeName: \
+         there, containers: [{{name: c, image: i}}]}}\nstatus: {{phase: Running, podIP: {v4}, podIPs: [{{ip: {v4}}}, {{ip: \
+         \"{v6}\"}}]}}\n---\n"
+    )
+}
+
+/// A service whose only backend is pod 1.
+fn service() -> String {
+    format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: db, namespace: default}}\nspec: {{clusterIP: {SERVICE}, clusterIPs: \
+         [{SERVICE}], ipFamilies: [IPv4], selector: {{server: a}}, ports: [{{port: 80, protocol: TCP}}]}}\n---\n\
+         apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: db-1, namespace: default, labels: \
+         {{kubernetes.io/service-name: db}}}}\naddressType: IPv4\nports: [{{port: 80, protocol: TCP}}]\nendpoints: \
+         [{{addresses: [{}], targetRef: {{kind: Pod, namespace: default, name: p1}}}}]\n---\n",
+        pod_address(1, false)
+    )
+}
+
+/// An artifact, its file, and the row table that it extends.
+#[derive(Clone)]
+struct Next {
+    made: (Artifact, Vec<u8>),
+    extends: Option<MapEntries>,
+}
+
+/// Compiles one generation after the other, as the agent does.
+struct Compiler {
+    index: Index,
+    last: LastArtifact,
+}
+
+impl Compiler {
+    fn new(yaml: &str) -> Self {
+        let mut index = Index::new(Some("here".to_owned()), Assumptions::default());
+        objects(yaml).into_iter().for_each(|object| drop(index.apply(object)));
+        Self { index, last: LastArtifact::default() }
+    }
+
+    /// The generation after these objects have come or changed.
+    fn next(&mut self, yaml: &str) -> Next {
+        objects(yaml).into_iter().for_each(|object| drop(self.index.apply(object)));
+        let changed = self.index.begin_changes().and_then(|draft| draft.classify_within(Limits::NONE));
+        let mut generation = changed.unwrap_or_else(|_| self.index.begin().classify().unwrap());
+        let options = CompileOptions::for_changes(Target::BASE);
+        let classes = generation.classes.clone();
+        let made = compile_after(&generation.cluster, &generation.scope, classes, &options, &mut self.last);
+        let mut compiled = made.unwrap();
+        let extends = compiled.extended_rows.take().filter(|_| generation.is_incremental);
+        self.index.adopt(&mut generation);
+        let artifact = compiled.artifact(&generation.cluster, &options, |_| ()).unwrap();
+        let file = artifact.to_bytes().unwrap();
+        Next { made: (artifact, file), extends }
+    }
+}
+
+fn attach(runtime: &Runtime, node: &Node, next: &Next) -> Result<Attached, Error> {
+    let endpoints = vec![("default/p0".to_owned(), node.interface(0))];
+    let way = Some(HookKind::Tcx);
+    node.here(|| runtime.attach(&Request { endpoints, way, extends: next.extends.as_ref(), ..request(&next.made) }))
+}
+
+/// The programs and maps in force.
+fn in_force(node: &Node) -> BTreeSet<(bool, u32)> {
+    &pinned(node, "progs") | &pinned(node, "maps")
+}
+
+/// A node on which pod 1 has the service's address, and pods 1 and 2 answer. Pod 2 is `default/steady`.
+fn node() -> Node {
+    let node = Node::new(Layout::Routed, 3);
+    (0..3).for_each(|pod| serve(&node, pod, 80));
+    node.ip(&format!("route add {SERVICE} dev {}", node.interface(1)));
+    node.in_pod(1, || crate::net::must(&format!("ip addr add {SERVICE}/32 dev lo")));
+    node
+}
+
+/// Everything that is in force from the beginning. There is a client, so the programs look for clients.
+fn base() -> String {
+    cluster(1, &policies()) + &remote(2, "steady", "steady: a") + &remote(9, "client", "client: a")
+}
+
+fn reaches(node: &Node, from: usize, to: IpAddr) -> bool {
+    connect(node, from, to, 80).is_some()
+}
+
+#[test]
+fn classes_that_come_extend_the_generation_in_force() {
+    skip!(unless possible());
+    let node = &node();
+    let mut compiler = Compiler::new(&base());
+    let (p0, p1, p2) = (pod_address(0, false), pod_address(1, false), pod_address(2, false));
+    let (runtime, loads) = node.here(|| agent(node));
+    attach(&runtime, node, &compiler.next("")).unwrap();
+    let mut stream = connect(node, 0, p2, 80).expect("a steady peer is allowed");
+    let (before, loaded) = (in_force(node), loads.load(Ordering::Relaxed));
+    let mut epoch = runtime.epoch().unwrap();
+    let expected = [
+        // What comes, and whether p0 reaches pod 1 and the service, and pod 1 reaches p0.
+        (remote(1, "p1", "server: a"), [true, false, false]),
+        (service(), [true, true, false]),
+        (remote(1, "p1", "server: a, client: a"), [true, true, true]),
+        (remote(1, "p1", "client: a"), [false, false, true]),
+    ];
+    assert_eq!([reaches(node, 0, p1), reaches(node, 0, SERVICE), reaches(node, 1, p0)], [false; 3]);
+    for (turn, (change, reached)) in expected.into_iter().enumerate() {
+        let next = compiler.next(&change);
+        let is_extended = next.extends.is_some();
+        let attached = attach(&runtime, node, &next).unwrap();
+        assert_eq!([reaches(node, 0, p1), reaches(node, 0, SERVICE), reaches(node, 1, p0)], reached, "{turn}");
+        assert!(is_alive(&mut stream) && reaches(node, 0, p2), "{turn}: a steady peer is allowed as before");
+        assert!(attached.generation.epoch > epoch, "{turn}: flows are judged again");
+        epoch = attached.generation.epoch;
+        let now = node.here(|| runtime.status()).unwrap();
+        assert_eq!((now.drift, now.generation.unwrap().epoch), (Vec::new(), epoch), "{turn}");
+        assert_eq!(node.here(|| runtime.deviations()).unwrap().drift, Vec::<String>::new(), "{turn}");
+        assert_eq!(runtime.artifact_in_force().unwrap(), Some(next.made.0), "{turn}");
+        // The last change takes away what is allowed through the service, whose class stays.
+        assert_eq!(is_extended, turn < 3, "{turn}");
+        if is_extended {
+            assert_eq!(in_force(node), before, "{turn}: the programs and maps are the same");
+            assert_eq!(loads.load(Ordering::Relaxed), loaded, "{turn}: no program is loaded");
+        }
+        node.here(|| runtime.reap()).unwrap();
+        all_is_well(node, &format!("{turn}"));
+    }
+}
+
+/// A compiler's first generation, and the next one with pod 1, which extends it.
+fn pair() -> [Next; 2] {
+    let mut compiler = Compiler::new(&base());
+    let before = compiler.next("");
+    let next = compiler.next(&(remote(1, "p1", "server: a") + &service()));
+    assert!(next.extends.is_some());
+    [before, next]
+}
+
+/// The next generation replaces the present one if it does not extend the one in force.
+#[test]
+fn only_the_generation_that_the_compiler_names_is_extended() {
+    skip!(unless possible());
+    let node = &node();
+    let [before, next] = pair();
+    let elsewhere = {
+        let mut compiler = Compiler::new(&base().replace("port: 80", "port: 81"));
+        compiler.next("")
+    };
+    let without_name = Next { extends: None, ..next.clone() };
+    let p1 = pod_address(1, false);
+    let (runtime, _) = node.here(|| agent(node));
+    let switch = |first: &Next, then: &Next| {
+        attach(&runtime, node, first).unwrap();
+        node.here(|| runtime.reap()).unwrap();
+        assert!(!reaches(node, 0, p1));
+        let there = in_force(node);
+        attach(&runtime, node, then).unwrap();
+        assert!(reaches(node, 0, p1) && reaches(node, 0, SERVICE));
+        let is_extended = in_force(node) == there;
+        node.here(|| runtime.reap()).unwrap();
+        all_is_well(node, "after the switch");
+        is_extended
+    };
+    assert!(switch(&before, &next));
+    assert!(!switch(&elsewhere, &next), "the generation in force has other rows");
+    assert!(!switch(&before, &without_name), "the compiler does not say that this one is extended");
+    assert!(switch(&before, &next), "again, with a spare");
+
+    // A single address was written and taken back, and another one stays: both are made as the artifact says.
+    attach(&runtime, node, &before).unwrap();
+    node.here(|| runtime.reap()).unwrap();
+    node.here(|| runtime.write_addresses(&[(p1, Some(1)), (SERVICE, Some(1))], true)).unwrap();
+    node.here(|| runtime.write_addresses(&[(p1, None), ([192, 0, 2, 1].into(), Some(1))], false)).unwrap();
+    let there = in_force(node);
+    attach(&runtime, node, &next).unwrap();
+    assert!(in_force(node) == there && reaches(node, 0, p1) && reaches(node, 0, SERVICE));
+    all_is_well(node, "after single writes");
+    assert_eq!(node.here(|| runtime.deviations()).unwrap().drift, Vec::<String>::new());
+
+    // Another process does not know what the tables have.
+    attach(&runtime, node, &before).unwrap();
+    node.here(|| runtime.reap()).unwrap();
+    drop(runtime);
+    let there = in_force(node);
+    let (runtime, _) = node.here(|| agent(node));
+    attach(&runtime, node, &next).unwrap();
+    assert!(in_force(node) != there && reaches(node, 0, p1));
+    node.here(|| runtime.reap()).unwrap();
+    all_is_well(node, "after a restart");
+}
+
+/// Pods come and leave without a generation. What comes then extends the generation with these pods.
+#[test]
+fn a_generation_with_other_pods_is_not_extended() {
+    skip!(unless possible());
+    let node = &node();
+    let [before, next] = pair();
+    let (runtime, _) = node.here(|| agent(node));
+    attach(&runtime, node, &before).unwrap();
+    let pods =
+        |of: &[usize]| -> Vec<_> { of.iter().map(|pod| ("default/p0".to_owned(), node.interface(*pod))).collect() };
+    let there = in_force(node);
+    // The pod gets another interface with the change.
+    node.ip("link add other0 type veth peer name other1");
+    let mut endpoints = pods(&[0]);
+    endpoints[0].1 = "other0".to_owned();
+    let asked = Request { endpoints, way: Some(HookKind::Tcx), extends: next.extends.as_ref(), ..request(&next.made) };
+    node.here(|| runtime.attach(&asked)).unwrap();
+    assert!(in_force(node) != there);
+    node.here(|| runtime.reap()).unwrap();
+    all_is_well(node, "with another interface");
+}
+
+/// Connections that both generations allow are never refused, and packets that both deny never pass, while the
+/// generation is extended again and again.
+#[test]
+fn an_extension_concerns_no_other_packet() {
+    skip!(unless possible());
+    let node = &node();
+    let [before, next] = pair();
+    let (runtime, _) = node.here(|| agent(node));
+    attach(&runtime, node, &before).unwrap();
+    let stop = AtomicBool::new(false);
+    let extended = std::thread::scope(|scope| {
+        let steady = scope.spawn(|| {
+            let mut made = 0;
+            while !stop.load(Ordering::Relaxed) {
+                assert!(reaches(node, 0, pod_address(2, made % 2 == 0)), "connection {made}");
+                made += 1;
+            }
+            made
+        });
+        let denied = scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                assert!(!reaches(node, 2, pod_address(0, false)), "no client");
+            }
+        });
+        let mut extended = 0;
+        for turn in 0..60 {
+            let there = in_force(node);
+            attach(&runtime, node, if turn % 2 == 0 { &next } else { &before }).unwrap();
+            extended += usize::from(in_force(node) == there);
+            node.here(|| runtime.reap()).unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+        denied.join().unwrap();
+        assert!(steady.join().unwrap() > 20);
+        extended
+    });
+    assert_eq!(extended, 30);
+}
+
+/// An extension with a fault at each of its operations. What both generations allow stays allowed, and the next
+/// installation succeeds: that of the same agent, or of the next one if it died.
+fn extensions_with_faults(dies: bool) {
+    skip!(unless possible());
+    let node = &node();
+    let pair = pair();
+    let [before, next] = &pair;
+    // As after a failure: the agent compiles everything again.
+    let again = Next { extends: None, ..next.clone() };
+    let (p1, p2) = (pod_address(1, false), pod_address(2, false));
+    let (asked, failing) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(usize::MAX)));
+    let failed = Arc::new(Mutex::new(Vec::new()));
+    let start = || {
+        let (count, place, failed) = (Arc::clone(&asked), Arc::clone(&failing), Arc::clone(&failed));
+        let faults = move |operation: Operation| {
+            let (number, place) = (count.fetch_add(1, Ordering::Relaxed), place.load(Ordering::Relaxed));
+            let answers = errnos(operation);
+            let fails = number == place || dies && number > place;
+            if fails {
+                failed.lock().unwrap().push(operation);
+            }
+            fails.then(|| answers[number % answers.len()])
+        };
+        node.here(|| {
+            let system = System::with_faults(Box::new(faults)).unwrap();
+            Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap().without_grace().keeping().unwrap()
+        })
+    };
+    let settle = |runtime: &Runtime, next: &Next| {
+        attach(runtime, node, next).unwrap();
+        node.here(|| runtime.separate().and_then(|()| runtime.reap())).unwrap();
+    };
+    let mut runtime = start();
+    let mut written = BTreeSet::new();
+    for nth in 0.. {
+        // Two, so that there is a spare.
+        settle(&runtime, &again);
+        settle(&runtime, before);
+        let there = in_force(node);
+        asked.store(0, Ordering::Relaxed);
+        failing.store(nth, Ordering::Relaxed);
+        let result = attach(&runtime, node, next);
+        let is_felt = asked.load(Ordering::Relaxed) > nth;
+        failing.store(usize::MAX, Ordering::Relaxed);
+        written.extend(std::mem::take(&mut *failed.lock().unwrap()).first().copied());
+        assert!(reaches(node, 0, p2), "both allow it: {nth}");
+        assert!(!reaches(node, 1, pod_address(0, false)), "both deny it: {nth}");
+        match &result {
+            Ok(_) => assert!(reaches(node, 0, p1) && reaches(node, 0, SERVICE), "it said that it is in force: {nth}"),
+            Err(Error::Partial(_)) => panic!("no endpoint is concerned: {nth}"),
+            Err(_) => {}
+        }
+        if !is_felt {
+            assert_eq!(in_force(node), there, "without a fault, it is extended");
+            break;
+        }
+        if dies {
+            drop(runtime);
+            runtime = start();
+            // Another process restores what the record says.
+            node.here(|| runtime.repair()).unwrap();
+            assert!(reaches(node, 0, p2), "both allow it: {nth}");
+        }
+        settle(&runtime, &again);
+        assert!(reaches(node, 0, p1) && reaches(node, 0, SERVICE), "after place {nth}");
+        all_is_well(node, &format!("place {nth}"));
+    }
+    use Operation::{Rename, Update, UpdateBatch};
+    assert!([Rename, Update, UpdateBatch].iter().filter(|it| written.contains(it)).count() >= 2, "{written:?}");
+}
+
+#[test]
+fn an_extension_survives_every_fault() {
+    extensions_with_faults(false);
+}
+
+#[test]
+fn an_extension_survives_death_at_every_operation() {
+    extensions_with_faults(true);
+}
