@@ -1,5 +1,6 @@
 //! The cost of bringing a generation into force on a node with 110 pods in a cluster of 10,000 pods and 1,000
-//! policies: after a change that leaves the programs as they are, and after one that does not.
+//! policies: after a change that leaves the programs as they are, after one that does not, and after a service has come,
+//! which extends the generation in force.
 //!
 //! The figures are medians, and CPU time is that of this process, with the kernel's work in its system calls. With
 //! `WEIR_BENCH_JSON`, they are written to that file; with `WEIR_BENCH_OPERATIONS`, the time of each kind of operation is
@@ -17,9 +18,12 @@ use std::time::{Duration, Instant};
 
 use net::{Layout, Node};
 use serde_json::{Value, json};
+use weir_artifact::entries::MapEntries;
 use weir_artifact::{Artifact, Digest};
+use weir_classes::Limits;
 use weir_classes::index::{Generation, Index};
-use weir_codegen::compile::{CompileOptions, compile_classes};
+use weir_codegen::compile::{CompileOptions, compile_after};
+use weir_codegen::last::LastArtifact;
 use weir_codegen::structures::Room;
 use weir_ebpf::target::Target;
 use weir_model::Assumptions;
@@ -40,7 +44,12 @@ const TURNS: usize = 24;
 /// The first ones make the two banks.
 const WARM_UP: usize = 4;
 
-type Made = (Artifact, Vec<u8>);
+/// An artifact, its file, and the row table that it extends.
+struct Made {
+    artifact: Artifact,
+    file: Vec<u8>,
+    extends: Option<MapEntries>,
+}
 
 fn main() {
     if let Err(reason) = net::possible() {
@@ -56,10 +65,10 @@ fn main() {
     let other = CompileOptions { room: Room::Exact, ..same.clone() };
     let rows = [("other", &other), ("same", &same)].map(|(programs, options)| {
         let made = generations.each_ref().map(|generation| artifact(generation, options));
-        let digests: BTreeSet<Digest> = made.iter().map(|(artifact, _)| artifact.code_digest()).collect();
-        assert_eq!(digests.len(), if programs == "same" { 1 } else { GENERATIONS }, "{programs} programs");
+        assert_eq!(codes(&made), if programs == "same" { 1 } else { GENERATIONS }, "{programs} programs");
         row(programs, &made)
     });
+    let rows = rows.into_iter().chain([row("extended", &services(&mut index, &same))]).collect::<Vec<_>>();
     if let Some(path) = std::env::var_os("WEIR_BENCH_JSON") {
         std::fs::write(path, serde_json::to_string_pretty(&rows).expect("JSON") + "\n")
             .expect("the file can be written");
@@ -76,11 +85,47 @@ fn one_more(number: usize) -> Object {
 }
 
 fn artifact(generation: &Generation, options: &CompileOptions) -> Made {
+    artifact_after(generation, options, &mut LastArtifact::default())
+}
+
+fn artifact_after(generation: &Generation, options: &CompileOptions, last: &mut LastArtifact) -> Made {
     let Generation { cluster, scope, classes, .. } = generation;
-    let compiled = compile_classes(cluster, scope, classes.clone(), options).expect("it compiles");
+    let compiled = compile_after(cluster, scope, classes.clone(), options, last).expect("it compiles");
+    let extends = compiled.extended_rows.clone().filter(|_| generation.is_incremental);
     let artifact = compiled.artifact(cluster, options, |_| ()).expect("an artifact");
     let file = artifact.to_bytes().expect("a file");
-    (artifact, file)
+    Made { artifact, file, extends }
+}
+
+/// The number of different programs.
+fn codes(made: &[Made]) -> usize {
+    made.iter().map(|made| made.artifact.code_digest()).collect::<BTreeSet<Digest>>().len()
+}
+
+/// A generation for each of some services that come one after the other.
+fn services(index: &mut Index, options: &CompileOptions) -> Vec<Made> {
+    let mut last = LastArtifact::default();
+    let made = (0..TURNS).map(|number| {
+        objects(&service(number)).into_iter().for_each(|object| drop(index.apply(object)));
+        let changed = index.begin_changes().and_then(|draft| draft.classify_within(Limits::NONE));
+        let mut generation = changed.unwrap_or_else(|_| index.begin().classify().expect("it compiles"));
+        let made = artifact_after(&generation, options, &mut last);
+        index.adopt(&mut generation);
+        made
+    });
+    let made: Vec<Made> = made.collect();
+    assert_eq!(codes(&made), 1, "the services have the same ports");
+    assert!(made.iter().skip(1).all(|it| it.extends.is_some()), "each service extends the generation before");
+    made
+}
+
+/// A service whose backends are some pods of a namespace.
+fn service(number: usize) -> String {
+    let namespace = format!("team-{}", number % SIZE.namespaces);
+    format!(
+        r#"{{"apiVersion":"v1","kind":"Service","metadata":{{"name":"more-{number}","namespace":"{namespace}"}},"spec":{{"clusterIP":"10.96.0.{}","selector":{{"tier":"web"}},"ports":[{{"port":80,"targetPort":8080}}]}}}}"#,
+        number + 1
+    )
 }
 
 /// The number and the CPU time of the operations of each kind. An operation lasts until the next one begins.
@@ -110,7 +155,7 @@ impl Operations {
     }
 }
 
-fn row(programs: &str, made: &[Made; GENERATIONS]) -> Value {
+fn row(programs: &str, made: &[Made]) -> Value {
     let node = Node::new(Layout::Routed, 0);
     let links = PODS.map(|pod| format!("link add bare{pod} type veth peer name other{pod}\nlink set bare{pod} up\n"));
     node.batch(&links.collect::<String>());
@@ -130,7 +175,7 @@ fn row(programs: &str, made: &[Made; GENERATIONS]) -> Value {
         let runtime = runtime.one_by_one().keeping().expect("no record");
         for turn in 0..TURNS {
             let (begun, used) = (Instant::now(), cpu_time());
-            attach(&runtime, &made[turn % GENERATIONS]);
+            attach(&runtime, &made[turn % made.len()]);
             let seen = std::mem::take(&mut *operations.lock().expect("no panic"));
             if turn >= WARM_UP {
                 cpu.push(cpu_time() - used);
@@ -155,13 +200,15 @@ fn row(programs: &str, made: &[Made; GENERATIONS]) -> Value {
     json!({"programs": programs, "cpu_ms": cpu, "wall_ms": wall, "after_ms": reap})
 }
 
-fn attach(runtime: &Runtime, (artifact, file): &Made) {
+fn attach(runtime: &Runtime, made: &Made) {
+    let Made { artifact, file, extends } = made;
     let endpoints: Vec<_> =
         PODS.map(|pod| (format!("team-{}/pod-{pod}", pod % SIZE.namespaces), format!("bare{pod}"))).collect();
     let uids = endpoints.iter().map(|(pod, _)| (pod.clone(), pod.clone())).collect();
     let exact = Some(ExactPods { closed: Vec::new(), uids });
     let way = Some(HookKind::Tcx);
-    let request = Request { artifact, file, endpoints, uplinks: Vec::new(), way, keep: None, exact, extends: None };
+    let request =
+        Request { artifact, file, endpoints, uplinks: Vec::new(), way, keep: None, exact, extends: extends.as_ref() };
     runtime.attach(&request).expect("it comes into force");
 }
 

@@ -35,7 +35,7 @@ pub(crate) use extension::extend;
 pub(crate) use file::{is_kept, keep_file, kept_file};
 use flows::FlowTables;
 pub(crate) use spare::{ReusedMaps, is_prepared, reusable, take_over};
-pub(crate) use written::{WrittenTable, WrittenTables};
+pub(crate) use written::{TableDifference, WrittenTable, WrittenTables};
 
 /// The map with the generation's own artifact file, for names and comparisons.
 pub(crate) const FILE: &str = "artifact";

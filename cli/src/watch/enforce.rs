@@ -74,6 +74,8 @@ pub(crate) struct Installed {
     pub(crate) epoch: u32,
     /// Whether this number differs from that of the previous generation. If so, all flows are judged again.
     pub(crate) is_new: bool,
+    /// Whether the previous generation was extended, instead of replaced by other programs and tables.
+    pub(crate) is_extended: bool,
     /// Pods on which the generation is not in force.
     pub(crate) failed: Vec<PodFailure>,
     /// Deviations of the kernel's state that were repaired on the way, in words.

@@ -83,6 +83,11 @@ const METRICS: &[MetricInfo] = &[
         Counter,
         "Generations that came into force by applying changes to the one before. The others were compiled from scratch.",
     ),
+    metric(
+        "weir_extended_generations_total",
+        Counter,
+        "Generations whose tables were written into those in force. The others exchanged programs and tables.",
+    ),
     metric("weir_install_seconds", Histogram, "Time that the kernel took to put a generation into force."),
     metric(
         "weir_failures_total",

@@ -8,23 +8,22 @@ use super::{LoadedGeneration, write};
 use crate::error::{Doing as _, Error};
 use crate::system::System;
 
-/// Gives a table of the generation in force the content of an image, by the difference from its known content. Entries
-/// are removed after all others are written. After an error, its content is unknown.
+/// Gives a table of the generation in force the content of an image, from which it has this difference. Entries are
+/// removed after all others are written. After an error, its content is unknown.
 pub(crate) fn extend(
     system: &System,
     loaded: &LoadedGeneration,
-    image: &MapImage,
+    (image, difference): (&MapImage, &TableDifference<'_>),
     artifact: &Artifact,
-    written: &WrittenTables,
+    tables: &WrittenTables,
 ) -> Result<(), Error> {
     let name = image.name.name();
     let Some((map, number)) = loaded.map(image.name).zip(loaded.generation.maps.get(name)) else { return Ok(()) };
-    let table = written.take(*number).ok_or_else(|| Error::NotSingle(name.to_owned()))?;
-    let TableDifference { removed, written: changed } = table.difference(&image.entries);
-    write(system, map, image.name, &changed, artifact)?;
-    for key in &removed {
+    tables.take(*number);
+    write(system, map, image.name, &difference.written, artifact)?;
+    for key in &difference.removed {
         system.delete(map, key).doing(format!("write the map {name}"))?;
     }
-    written.put(*number, WrittenTable::new(image.entries.clone()));
+    tables.put(*number, WrittenTable::new(image.entries.clone()));
     Ok(())
 }

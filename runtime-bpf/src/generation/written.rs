@@ -32,6 +32,13 @@ pub(crate) struct TableDifference<'w> {
     pub(crate) written: Vec<EntryRef<'w>>,
 }
 
+impl TableDifference<'_> {
+    /// The keys that are removed or written.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.removed.iter().map(|key| key.as_slice()).chain(self.written.iter().map(|(key, _)| *key))
+    }
+}
+
 impl WrittenTable {
     /// A table with these entries, which are sorted.
     pub(crate) fn new(entries: MapEntries) -> Self {

@@ -61,6 +61,8 @@ pub struct Attached {
     pub generation: KernelGeneration,
     /// The one before, if there was another.
     pub before: Option<KernelGeneration>,
+    /// Whether the one before was extended, instead of replaced by other programs and maps.
+    pub is_extended: bool,
     /// All endpoints.
     pub endpoints: EnforcedEndpoints,
     /// Endpoints whose interface was gone; they were removed from the record.
@@ -138,6 +140,7 @@ impl Runtime {
             return Err(Error::Partial(reconciled.failures));
         }
         Ok(Attached {
+            is_extended: before.as_ref().is_some_and(|it| it.extends_to(&generation)),
             before: before.filter(|it| it.epoch != generation.epoch),
             generation,
             uplinks: self.uplink_states(&record)?,

@@ -7,9 +7,12 @@
 //! addresses, then the epoch is raised, as after other single writes.
 //!
 //! Invariants:
-//! * A packet reads the rows of the class that it found for one address. An address gets a new class only after the
-//!   rows of this class are written. The kernel copies the value of a table while programs read it, and bytes that do
-//!   not change read the same before, during and after it.
+//! * A packet is judged by the class of one address in each direction. An address gets a new class only after the rows
+//!   of this class are written. The kernel copies the value of a table while programs read it, and bytes that do not
+//!   change read the same before, during and after it.
+//! * Addresses of local endpoints and of this host keep their classes: addresses are written one after the other, and a
+//!   packet between two endpoints could pass because one end is judged by an entry from before and the other by a new
+//!   one. A packet from or to another host is judged here by one entry, before or after it is written.
 //! * From before the first write until after the last one, the record says that the tables differ from the artifact. So
 //!   after an error or the death of the process, the next generation replaces this one.
 //! * Of tables that are not written, the content is that of the artifact in force: the agent's regular comparison finds
@@ -17,16 +20,25 @@
 //!
 //! Tests: `runtime-bpf/tests/enforce/extended.rs`.
 
+use std::collections::BTreeSet;
+
 use weir_artifact::NamedEndpoint;
-use weir_artifact::layout::{MapName, config};
+use weir_artifact::layout::{MapName, address_bytes, config, endpoint};
 use weir_artifact::map_image::MapImage;
 use weir_ebpf::vm::MapKind;
 
 use super::{Request, Runtime};
-use crate::error::Error;
-use crate::generation::{self, FILE, LoadedGeneration};
+use crate::error::{Doing as _, Error};
+use crate::generation::{self, FILE, LoadedGeneration, TableDifference, WrittenTables};
 use crate::pins::Age;
 use crate::record::{EnforcementRecord, SinglePods};
+
+/// A generation, and what extending it writes into its tables.
+struct Extension<'r> {
+    loaded: LoadedGeneration,
+    /// In the order in which they are written.
+    tables: Vec<(&'r MapImage, TableDifference<'r>)>,
+}
 
 impl Runtime {
     /// Puts the request's artifact in force by extending the tables of the generation in force. Returns whether it did:
@@ -38,7 +50,9 @@ impl Runtime {
         (digest, keep): (&str, bool),
     ) -> Result<bool, Error> {
         let Some(written) = &self.written else { return Ok(false) };
-        let Some(mut loaded) = self.extensible(record, request, keep)? else { return Ok(false) };
+        let Some(Extension { mut loaded, tables }) = self.extension(record, request, (keep, written))? else {
+            return Ok(false);
+        };
         let mut next = record.clone();
         let takes_spares_file = self.keep_file_of(&mut next, request)?;
         next.last_epoch += 1;
@@ -50,10 +64,8 @@ impl Runtime {
         self.write_record(&next)?;
         *record = next;
         self.place_file(record, takes_spares_file)?;
-        for name in CHANGED {
-            if let Some(image) = request.artifact.map(name) {
-                generation::extend(&self.system, &loaded, image, request.artifact, written)?;
-            }
+        for (image, difference) in &tables {
+            generation::extend(&self.system, &loaded, (image, difference), request.artifact, written)?;
         }
         self.set_config(&loaded, config::EPOCH, loaded.generation.epoch)?;
         record.current.iter_mut().for_each(|current| current.patched = false);
@@ -62,32 +74,47 @@ impl Runtime {
         Ok(true)
     }
 
-    /// The generation in force, if the request's artifact extends it.
-    fn extensible(
+    /// What extends the generation in force to the request's artifact; `None` if that is not possible.
+    fn extension<'r>(
         &self,
         record: &EnforcementRecord,
-        request: &Request<'_>,
-        keep: bool,
-    ) -> Result<Option<LoadedGeneration>, Error> {
-        let (Some(rows), Some(written)) = (request.extends, &self.written) else { return Ok(None) };
-        let code = request.artifact.code_digest().to_string();
+        request: &Request<'r>,
+        (keep, written): (bool, &WrittenTables),
+    ) -> Result<Option<Extension<'r>>, Error> {
+        let Request { artifact, extends: Some(rows), .. } = *request else { return Ok(None) };
+        let code = artifact.code_digest().to_string();
         let has_code = record.current.as_ref().is_some_and(|it| it.code == code && it.keep == keep);
         if !has_code || record.next.is_some() || !record.leaving.is_empty() {
             return Ok(None);
         }
         let Some(loaded) = self.current(record)? else { return Ok(None) };
         let there = self.endpoint_table(&loaded, None)?;
-        let is_known = |name: MapName| {
-            let number = loaded.generation.maps.get(name.name());
-            number.is_none_or(|number| written.has(*number))
-        };
-        let maps = &request.artifact.maps;
-        let is_extended = there.map(MapName::Rows).is_some_and(|image| image.entries == *rows)
-            && are_same_endpoints(&there.endpoints, &request.artifact.endpoints)
-            && there.maps.iter().map(|image| image.name).eq(maps.iter().map(|image| image.name))
-            && there.maps.iter().zip(maps).all(|(there, image)| is_extension(there, image, &loaded))
-            && CHANGED.into_iter().all(is_known);
-        Ok(is_extended.then_some(loaded))
+        let is_extension = there.map(MapName::Rows).is_some_and(|image| image.entries == *rows)
+            && are_same_endpoints(&there.endpoints, &artifact.endpoints)
+            && there.maps.iter().map(|image| image.name).eq(artifact.maps.iter().map(|image| image.name))
+            && there.maps.iter().zip(&artifact.maps).all(|(there, image)| is_extended(there, image, &loaded));
+        if !is_extension {
+            return Ok(None);
+        }
+        let mut tables = Vec::new();
+        for image in CHANGED.into_iter().filter_map(|name| artifact.map(name)) {
+            let number = loaded.generation.maps.get(image.name.name());
+            let Some(table) = number.and_then(|number| written.get(*number)) else { return Ok(None) };
+            tables.push((image, table.difference(&image.entries)));
+        }
+        let addresses = tables.iter().filter(|(image, _)| image.name != MapName::Rows);
+        let here = self.addresses_here(&artifact.endpoints)?;
+        let moves_here = addresses.flat_map(|(_, difference)| difference.keys()).any(|key| here.contains(key));
+        Ok((!moves_here).then_some(Extension { loaded, tables }))
+    }
+
+    /// The addresses of endpoints and of this host, as keys.
+    fn addresses_here(&self, endpoints: &[NamedEndpoint]) -> Result<BTreeSet<Vec<u8>>, Error> {
+        let own = self.system.addresses().doing("list this host's addresses")?;
+        let own = own.into_iter().map(|address| address_bytes(address).to_vec());
+        let places = [(endpoint::V4, 4), (endpoint::V6, 16)];
+        let of_endpoint = |it: &NamedEndpoint| places.map(|(at, size)| it.value[at as usize..][..size].to_vec());
+        Ok(own.chain(endpoints.iter().flat_map(of_endpoint)).collect())
     }
 
     /// Keeps the request's file for the generation in force. A reader never sees half of it: it goes into the map of the
@@ -120,7 +147,7 @@ impl Runtime {
 const CHANGED: [MapName; 3] = [MapName::Rows, MapName::Exact4, MapName::Exact6];
 
 /// Whether a map in force need not change, or can be changed in force.
-fn is_extension(there: &MapImage, image: &MapImage, loaded: &LoadedGeneration) -> bool {
+fn is_extended(there: &MapImage, image: &MapImage, loaded: &LoadedGeneration) -> bool {
     use MapName::*;
     let is_array = image.spec.kind == MapKind::Array;
     match image.name {

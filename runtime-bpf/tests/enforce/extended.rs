@@ -249,6 +249,25 @@ fn a_generation_with_other_pods_is_not_extended() {
     all_is_well(node, "with another interface");
 }
 
+/// A packet between two local pods is judged by the addresses of both, which are not written at once.
+#[test]
+fn a_generation_that_moves_a_local_pod_is_not_extended() {
+    skip!(unless possible());
+    let node = &node();
+    let mut compiler = Compiler::new(&(cluster(2, &policies()) + &remote(9, "client", "client: a")));
+    let before = compiler.next("");
+    let p1 = remote(1, "p1", "pod: p1, server: a").replace("nodeName: there", "nodeName: here");
+    let next = compiler.next(&p1);
+    assert!(next.extends.is_some(), "its address gets a new class");
+    let (runtime, _) = node.here(|| agent(node));
+    attach(&runtime, node, &before).unwrap();
+    assert!(!reaches(node, 0, pod_address(1, false)));
+    let there = in_force(node);
+    attach(&runtime, node, &next).unwrap();
+    assert!(reaches(node, 0, pod_address(1, false)));
+    assert!(in_force(node) != there, "the programs are exchanged");
+}
+
 /// Connections that both generations allow are never refused, and packets that both deny never pass, while the
 /// generation is extended again and again.
 #[test]

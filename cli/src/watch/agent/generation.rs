@@ -238,6 +238,7 @@ impl<E: Enforce> NodeAgent<E> {
         let installed = self.install(&artifact, extends.as_ref(), now)?;
         self.reports.metrics.add("weir_generations_total", &[], 1.0);
         self.reports.metrics.add("weir_incremental_generations_total", &[], f64::from(generation.is_incremental));
+        self.reports.metrics.add("weir_extended_generations_total", &[], f64::from(installed.is_extended));
         Ok(NewGeneration { generation, artifact, installed })
     }
 

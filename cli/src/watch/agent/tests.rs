@@ -101,7 +101,8 @@ impl Enforce for FakeKernel {
         } else {
             Vec::new()
         };
-        Ok(Installed { epoch: seen.done.len() as u32, is_new: !seen.is_same, failed, ..Installed::default() })
+        let (epoch, is_extended) = (seen.done.len() as u32, request.extends.is_some());
+        Ok(Installed { epoch, is_new: !seen.is_same, is_extended, failed, repaired: Vec::new() })
     }
 
     fn write_addresses(&mut self, changes: &[AddressChange], again: bool) -> Result<(), EnforceError> {
@@ -397,34 +398,34 @@ fn name_of_a_node_that_no_object_has_is_warned_of() {
     assert_eq!(is_warned_of("{apiVersion: v1, kind: Namespace, metadata: {name: shop}}"), 0, "there are no pods");
 }
 
-/// How many generations came into force, and how many of them by changes of the one before.
-fn generations(rig: &Rig) -> [Option<String>; 2] {
+/// How many generations came into force, how many of them by changes of the one before, and how many extended it.
+fn generations(rig: &Rig) -> [Option<String>; 3] {
     let text = rig.metrics.text();
     let value =
         |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(str::to_owned));
-    ["weir_generations_total", "weir_incremental_generations_total"].map(value)
+    ["weir_generations_total", "weir_incremental_generations_total", "weir_extended_generations_total"].map(value)
 }
 
 #[test]
 fn changes_of_policies_and_remote_pods_are_applied_to_the_generation_in_force() {
     let mut rig = Rig::in_force();
-    let counts = |all: &str, incremental: &str| [all, incremental].map(|count| Some(count.to_owned()));
-    assert_eq!(generations(&rig), counts("1", "0"));
+    let counts = |all: [&str; 3]| all.map(|count| Some(count.to_owned()));
+    assert_eq!(generations(&rig), counts(["1", "0", "0"]));
     rig.apply(NARROW);
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
-    assert_eq!(generations(&rig), counts("2", "1"));
+    assert_eq!(generations(&rig), counts(["2", "1", "0"]));
     // No pod of this app existed, so its address has no class yet.
     let other = NARROW.replace("app: db", "app: job").replace("name: p", "name: q");
     rig.apply(&other);
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
     rig.apply(&far_pod("job", "job", "10.0.1.6"));
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated with 10.0.1.6"]);
-    assert_eq!(generations(&rig), counts("4", "3"));
+    assert_eq!(generations(&rig), counts(["4", "3", "2"]));
     rig.apply("{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {team: a}}}");
     assert_eq!(rig.after(GATHER), NONE);
     rig.apply(&other.replace("app: job", "app: cron"));
     assert_eq!(rig.after(GATHER).len(), 1);
-    assert_eq!(generations(&rig), counts("5", "4"), "a policy changes after a namespace got other labels");
+    assert_eq!(generations(&rig), counts(["5", "4", "2"]), "a policy changes after a namespace got other labels");
 }
 
 #[test]

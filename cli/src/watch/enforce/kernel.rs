@@ -88,15 +88,15 @@ impl Enforce for KernelEnforcer {
             self.runtime().and_then(Runtime::open_closed_interfaces).map_err(enforce_error)?;
         }
         match attached {
-            Ok(Attached { generation: KernelGeneration { epoch, .. }, repaired, .. }) => {
-                Ok(Installed { epoch, is_new: epoch != before, failed: Vec::new(), repaired })
+            Ok(Attached { generation: KernelGeneration { epoch, .. }, is_extended, repaired, .. }) => {
+                Ok(Installed { epoch, is_new: epoch != before, is_extended, failed: Vec::new(), repaired })
             }
             Err(Error::Partial(failures)) => {
                 // A pod whose interface is gone needs no enforcement any more.
                 let failures = failures.into_iter().filter(|it| it.now != StateAfterFailure::Gone);
                 let failed = failures.map(|it| PodFailure { pod: it.pod, why: it.why }).collect();
                 let epoch = self.epoch().map_err(enforce_error)?;
-                Ok(Installed { epoch, is_new: epoch != before, failed, repaired: Vec::new() })
+                Ok(Installed { epoch, is_new: epoch != before, is_extended: false, failed, repaired: Vec::new() })
             }
             Err(error) => Err(enforce_error(error)),
         }

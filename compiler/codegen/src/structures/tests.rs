@@ -180,6 +180,46 @@ fn rows_in_both_forms_say_what_the_rows_say() {
     }
 }
 
+/// Changes each byte of a table that adds to another one. Only places that no known class leads to may differ.
+#[test]
+fn a_table_that_only_adds_says_the_same_of_all_known_classes() {
+    let row = |default, entries: &[(u32, u32)]| Row {
+        default: AtomSetId(default),
+        entries: entries.iter().map(|(peer, set)| (PeerId(*peer), AtomSetId(*set))).collect(),
+    };
+    let set = |atoms: &[usize]| {
+        let mut set = AtomSet::none(70);
+        atoms.iter().for_each(|atom| set.insert(weir_classes::AtomId(*atom as u32)));
+        set
+    };
+    let all_sets = [set(&[1]), set(&[2, 69]), set(&[3])];
+    let made = |entries: [&[(u32, u32)]; 2], sets: usize, room| {
+        let (ingress, egress) = ([row(0, entries[0]), row(1, &[])], [row(1, &[(0, 1)]), row(0, entries[1])]);
+        let rows = DirectionRows { directions: [&ingress, &egress], sets: &all_sets[..sets], words: 2, room };
+        rows::matrix(rows).expect("a table")
+    };
+    let (sets, peers) = (2, 4);
+    let before = made([&[(1, 1), (3, 1)], &[(2, 1)]], sets, Room::Rounded);
+    let after = made([&[(1, 1), (3, 1), (4, 2)], &[(2, 1), (5, 1)]], 3, Room::Rounded);
+    let known = |bytes: &[u8]| {
+        let table = rows::RowTableBytes { bytes: bytes.to_vec(), shape: before.shape };
+        let of = |peer| (0..2).flat_map(|side| (0..8).map(move |subject| (side, subject, peer))).collect::<Vec<_>>();
+        let found = (0..peers).chain([99]).flat_map(of).map(|(side, subject, peer)| table.find(side, subject, peer));
+        (found.collect::<Vec<_>>(), bytes[..8 * 2 * sets].to_vec())
+    };
+    let adds = |bytes: &[u8]| before.shape.only_adds((&before.bytes, sets, peers as usize), bytes);
+    assert!(before.shape == after.shape && before.bytes != after.bytes && adds(&after.bytes));
+    let mut free = 0;
+    for place in 0..after.bytes.len() {
+        let mut bytes = after.bytes.clone();
+        bytes[place] ^= 0x40;
+        assert_eq!(adds(&bytes), known(&bytes) == known(&before.bytes), "byte {place}");
+        free += usize::from(adds(&bytes));
+    }
+    assert!(free > 100 && free < after.bytes.len() - 100, "{free} of {}", after.bytes.len());
+    assert!(!adds(&after.bytes[1..]) && !adds(&[]));
+}
+
 #[test]
 fn few_ranges_of_ports_are_compared_and_many_searched() {
     let interval = |number: u16, protocol| PortInterval {

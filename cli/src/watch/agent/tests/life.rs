@@ -96,6 +96,7 @@ impl Life {
         let (pods, of) = (self.world.expected_pods(), &self.world.of);
         let mut state = self.world.host.lock();
         *self.tally.entry("single").or_default() += std::mem::take(&mut state.singles);
+        *self.tally.entry("extended").or_default() += std::mem::take(&mut state.extended);
         *self.tally.entry("prepared").or_default() += std::mem::take(&mut state.prepared);
         let mut wrong = verdicts::differences(&self.world.server, &state, &pods, of, &mut self.tally);
         let held = std::mem::take(&mut self.held)
@@ -287,7 +288,7 @@ fn kernel_matches_the_reference_after_random_events() {
     let occurs = |result| tally.get(result).is_some_and(|count| *count > 0);
     assert!(
         ["allowed", "denied", "service allowed", "service denied"].into_iter().all(occurs)
-            && ["started", "ordered", "single", "prepared", "meanwhile"].into_iter().all(occurs),
+            && ["started", "ordered", "single", "extended", "prepared", "meanwhile"].into_iter().all(occurs),
         "each kind of answer occurs: {tally:?}"
     );
     // This occurs only if a new agent meets a pod that it did not know and a neighbour that acts first.

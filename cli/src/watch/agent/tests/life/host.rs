@@ -11,6 +11,7 @@ use weir_classes::departed::EndedService;
 use weir_runtime::sys::ChangedInterfaces;
 use weir_runtime::sys::links::{NamespaceInterface, NetworkNamespace};
 
+use super::verdicts::changed_by_rows;
 use crate::watch::discover::{Attachment, Depth, Inventory, MountedNamespace};
 use crate::watch::enforce::{
     AddressChange, CheckedHooks, Enforce, EnforceError, GonePod, InstallRequest, Installed, KernelSnapshot, NewPod,
@@ -40,6 +41,8 @@ pub(super) struct FakeHostState {
     pub(super) refuse_pod: usize,
     /// How many pods came or left without an installation.
     pub(super) singles: u64,
+    /// How many generations could have extended the one before.
+    pub(super) extended: u64,
     /// The generation for which the next one is not prepared.
     unprepared: Option<Digest>,
     /// How often the next one was prepared.
@@ -141,6 +144,16 @@ impl Enforce for FakeHost {
         if state.refuse > 0 {
             state.refuse -= 1;
             return Err(EnforceError::new("no memory"));
+        }
+        if let Some(rows) = request.extends {
+            let before = state.artifact.as_ref().expect("there is a generation to extend");
+            let its_rows = before.map(MapName::Rows).map(|map| &map.entries);
+            assert_eq!(its_rows, Some(rows), "the compiler knows the rows in force");
+            if before.code_digest() == request.artifact.code_digest() {
+                let changed = changed_by_rows(before, request.artifact);
+                assert!(changed.is_empty(), "{changed:#?}");
+                state.extended += 1;
+            }
         }
         let is_known =
             |pod: &str| request.artifact.endpoints.iter().any(|it| format!("{}/{}", it.namespace, it.name) == pod);

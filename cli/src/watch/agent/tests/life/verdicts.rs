@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use weir_artifact::packet;
+use weir_artifact::layout::{MapName, endpoint};
+use weir_artifact::{Artifact, packet};
 use weir_machine::LoadedPrograms;
 use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
 use weir_model::resolve::resolve;
@@ -56,6 +57,38 @@ pub(super) fn differences(
         wrong.extend(packets(server, state, pods, tally));
     }
     wrong
+}
+
+/// Verdicts of a generation that change when the next one's rows are written into it, before its addresses are. There
+/// must be none.
+pub(super) fn changed_by_rows(before: &Artifact, next: &Artifact) -> Vec<String> {
+    let mut half = before.clone();
+    let rows = half.maps.iter_mut().find(|map| map.name == MapName::Rows).expect("rows");
+    rows.entries = next.map(MapName::Rows).expect("rows").entries.clone();
+    let values: Vec<&[u8]> = before.endpoints.iter().map(|it| it.value.as_slice()).collect();
+    let programs = [&before.programs[0].code, &before.programs[1].code];
+    let [mut old, mut new] = [before, &half].map(|artifact| {
+        LoadedPrograms::new(programs, &artifact.maps, &values).expect("what is in force can be loaded")
+    });
+    let exact = before.map(MapName::Exact4).into_iter().flat_map(|map| map.entries.iter());
+    let known = exact.filter_map(|(key, _)| Some(IpAddr::from(*key.first_chunk::<4>()?)));
+    let mut changed = Vec::new();
+    for remote in known.chain([[203, 0, 113, 1].into()]).chain(SERVICE_ADDRESSES) {
+        for (place, own) in before.endpoints.iter().enumerate() {
+            let own = own.value[endpoint::V4 as usize..].first_chunk::<4>().expect("an endpoint's value");
+            for (port, hook) in [80, 81].into_iter().flat_map(|port| Direction::ALL.map(|hook| (port, hook))) {
+                let (source, destination) = ends((*own).into(), remote, hook);
+                let packet = packet::build(source, destination, FlowProtocol::Transport(Protocol::Tcp), port);
+                let packet = packet.expect("of one family");
+                let verdicts = [&mut old, &mut new].map(|it| it.run(hook, place, packet.clone(), false));
+                let [was, is] = verdicts.map(|it| it.expect("the programs run"));
+                if was != is {
+                    changed.push(format!("{hook:?} {source} -> {destination}:{port} was {was:?}, is {is:?}"));
+                }
+            }
+        }
+    }
+    changed
 }
 
 fn objects(server: &FakeApiServer) -> Vec<Object> {
