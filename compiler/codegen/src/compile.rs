@@ -104,7 +104,7 @@ pub struct Compiled {
     pub maps: Vec<MapImage>,
     /// The value in the map `endpoints` for each local endpoint, in the order of the scope.
     pub endpoints: Vec<EndpointEntry>,
-    /// The row table of the last compile, if this one only adds to it what no class of the last compile leads to.
+    /// The row table of the last compile, if this one only has additions to which no class of the last compile leads.
     /// Classes have the same numbers in both only if this compile applied changes to the last one's classes.
     pub extended_rows: Option<MapEntries>,
 }

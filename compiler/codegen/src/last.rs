@@ -159,7 +159,7 @@ impl LastArtifact {
         }
     }
 
-    /// The last row table, if these tables only add to it what no class of the last compile leads to.
+    /// The last row table, if the new one only has additions to which no class of the last compile leads.
     pub(crate) fn extended_rows(&self, tables: &DecisionTables) -> Option<MapEntries> {
         let RowTable::Compiled(table) = &tables.structures.rows else { return None };
         let LastRows { sets, peers, .. } = self.rows.filter(|last| last.shape == table.shape)?;

@@ -15,8 +15,8 @@
 //!   one. A packet from or to another host is judged here by one entry, before or after it is written.
 //! * From before the first write until after the last one, the record says that the tables differ from the artifact. So
 //!   after an error or the death of the process, the next generation replaces this one.
-//! * Of tables that are not written, the content is that of the artifact in force: the agent's regular comparison finds
-//!   what others have changed.
+//! * Tables that are not written have the content of the artifact in force: the agent's regular comparison finds changes
+//!   by others.
 //!
 //! Tests: `runtime-bpf/tests/enforce/extended.rs`.
 

@@ -135,7 +135,7 @@ fn classes_that_come_extend_the_generation_in_force() {
     let (before, loaded) = (in_force(node), loads.load(Ordering::Relaxed));
     let mut epoch = runtime.epoch().unwrap();
     let expected = [
-        // What comes, and whether p0 reaches pod 1 and the service, and pod 1 reaches p0.
+        // A change, and whether p0 then reaches pod 1 and the service, and pod 1 reaches p0.
         (remote(1, "p1", "server: a"), [true, false, false]),
         (service(), [true, true, false]),
         (remote(1, "p1", "server: a, client: a"), [true, true, true]),
@@ -154,7 +154,7 @@ fn classes_that_come_extend_the_generation_in_force() {
         assert_eq!((now.drift, now.generation.unwrap().epoch), (Vec::new(), epoch), "{turn}");
         assert_eq!(node.here(|| runtime.deviations()).unwrap().drift, Vec::<String>::new(), "{turn}");
         assert_eq!(runtime.artifact_in_force().unwrap(), Some(next.made.0), "{turn}");
-        // The last change takes away what is allowed through the service, whose class stays.
+        // The last change takes rights away from the service, whose class stays.
         assert_eq!(is_extended, turn < 3, "{turn}");
         if is_extended {
             assert_eq!(in_force(node), before, "{turn}: the programs and maps are the same");
