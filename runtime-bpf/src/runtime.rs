@@ -48,6 +48,7 @@ mod extended;
 mod hook_check;
 mod hook_move;
 mod kept;
+mod latest_code;
 mod leaving;
 mod measure;
 mod new_endpoints;
@@ -103,6 +104,8 @@ pub struct Runtime {
     hurried_moves: Option<Mutex<hook_move::HurriedMoves>>,
     /// Only an agent has it: a command looks at a generation once.
     latest_table: Option<Mutex<endpoint_table::LatestTable>>,
+    /// Only an agent has it, too.
+    latest_code: Option<latest_code::LatestCode>,
     /// Only an agent has it: a command writes a table once.
     written: Option<generation::WrittenTables>,
     /// See [`Runtime::nothing`].
@@ -140,6 +143,7 @@ impl Runtime {
             contests: None,
             hurried_moves: None,
             latest_table: None,
+            latest_code: None,
             written: None,
             nothing: OnceLock::new(),
             closing: OnceLock::new(),

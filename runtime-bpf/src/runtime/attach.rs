@@ -1,7 +1,7 @@
 //! `weir attach`: from an artifact and interfaces to enforcement.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use weir_artifact::Artifact;
 use weir_artifact::entries::MapEntries;
@@ -273,7 +273,7 @@ impl Runtime {
             listed = self.system.interfaces().doing("list this host's interfaces")?;
         }
         let listed = listed.values().filter(|_| is_many);
-        let listed: BTreeMap<&str, &HostInterface> = listed.map(|it| (it.name.as_str(), &**it)).collect();
+        let listed: HashMap<&str, &HostInterface> = listed.map(|it| (it.name.as_str(), &**it)).collect();
         for ((pod, name), closed) in asked {
             let interface = match listed.get(name.as_str()) {
                 Some(interface) => Some(Cow::Borrowed(*interface)),
@@ -403,7 +403,7 @@ impl Runtime {
             artifact: request.artifact,
             file: request.file,
             digest,
-            code: request.artifact.code_digest().to_string(),
+            code: self.code_of(request.artifact),
             keep,
             epoch: record.last_epoch,
             stamp: KernelGeneration::free_stamp(record),

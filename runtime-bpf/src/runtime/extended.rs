@@ -82,7 +82,7 @@ impl Runtime {
         (keep, written): (bool, &WrittenTables),
     ) -> Result<Option<Extension<'r>>, Error> {
         let Request { artifact, extends: Some(rows), .. } = *request else { return Ok(None) };
-        let code = artifact.code_digest().to_string();
+        let code = self.code_of(artifact);
         let has_code = record.current.as_ref().is_some_and(|it| it.code == code && it.keep == keep);
         if !has_code || record.next.is_some() || !record.leaving.is_empty() {
             return Ok(None);

@@ -101,6 +101,7 @@ impl Runtime {
             contests: Some(Default::default()),
             hurried_moves: Some(Default::default()),
             latest_table: Some(Default::default()),
+            latest_code: Some(Default::default()),
             written: Some(Default::default()),
             ..self
         };

@@ -8,6 +8,7 @@
 //! of programs and maps.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use weir_artifact::layout::AT_EDGE;
@@ -92,19 +93,20 @@ impl Runtime {
             // A pin that cannot be opened as a program or map belongs to another process.
             let object = self.known_pin(inode).or_else(|| self.object_at(&path).ok().flatten());
             known.extend(object.map(|object| (inode, object)));
-            let to = recorded.iter().find(|it| Some(it.object) == object).map(|it| it.path.clone());
+            let to = recorded.iter().find(|it| Some(it.object) == object).map(|it| it.path.as_os_str().to_owned());
+            let from = path.into_os_string();
             match to {
-                Some(to) if to == path => _ = right.insert(path),
+                Some(to) if to == from => _ = right.insert(from),
                 // Pinned more than once: one of the pins moves there.
-                Some(to) if moves.values().any(|it| *it == to) => self.remove_pin(&path)?,
-                Some(to) => _ = moves.insert(path, to),
-                None => self.remove_pin(&path)?,
+                Some(to) if moves.values().any(|it| *it == to) => self.remove_pin(from.as_ref())?,
+                Some(to) => _ = moves.insert(from, to),
+                None => self.remove_pin(from.as_ref())?,
             }
         }
         self.know_pins(known);
         self.move_pins(moves, &mut right)?;
         let mut placed = PlacedPins::default();
-        for RecordedPin { object, path } in recorded.into_iter().filter(|it| !right.contains(&it.path)) {
+        for RecordedPin { object, path } in recorded.into_iter().filter(|it| !right.contains(it.path.as_os_str())) {
             match self.pin_again(object, &path)? {
                 true => placed.restored.push(format!("the pin {}", path.display())),
                 false => placed.lost.push(path),
@@ -121,15 +123,17 @@ impl Runtime {
     /// before a pin moves there: its own pin moves first, or the two change places. After a switch to the spare, all
     /// pins of two generations do. A process that dies in between leaves only pins that the next call finds by their
     /// numbers.
-    fn move_pins(&self, mut moves: BTreeMap<PathBuf, PathBuf>, right: &mut BTreeSet<PathBuf>) -> Result<(), Error> {
+    ///
+    /// The paths are compared as bytes: to compare them as paths takes as long as moving them.
+    fn move_pins(&self, mut moves: BTreeMap<OsString, OsString>, right: &mut BTreeSet<OsString>) -> Result<(), Error> {
         while let Some((from, to)) = moves.iter().find(|(_, to)| !moves.contains_key(*to)).or(moves.iter().next()) {
             let (from, to) = (from.clone(), to.clone());
-            let moving = format!("move {} to {}", from.display(), to.display());
+            let moving = format_args!("move {} to {}", from.display(), to.display());
             moves.remove(&from);
             match moves.remove(&to) {
-                None => self.system.rename(&from, &to).doing(moving)?,
+                None => self.system.rename(from.as_ref(), to.as_ref()).doing(moving)?,
                 Some(others) => {
-                    self.exchange_pins(&from, &to).doing(moving)?;
+                    self.exchange_pins(from.as_ref(), to.as_ref()).doing(moving)?;
                     // The other pin is here now.
                     match others == from {
                         true => _ = right.insert(from),

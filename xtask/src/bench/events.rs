@@ -35,7 +35,8 @@ generation.
 const INSTALLS: &str = "
 From the file to the generation in force at 110 local pods, with 10,000 pods and 1,000 policies in the cluster: CPU time
 of the process with the kernel's work for it, and the time that passes, which is longer if the machine is busy. If the
-programs are the *same* as before, their tables are exchanged; if they are *other* programs, they are loaded.
+programs are the *same* as before, their tables are exchanged; if they are *other* programs, they are loaded. If a
+service comes, the tables in force are *extended*.
 *Afterwards* is the CPU time to retire the generation before. (`WEIR_BENCH_OPERATIONS=1` prints the time of each kind of
 operation.)
 
