@@ -120,13 +120,6 @@ pub struct KernelGeneration {
     pub(crate) pods: SinglePods,
 }
 
-impl KernelGeneration {
-    /// Whether another generation is this one, with more in its tables.
-    pub(crate) fn extends_to(&self, other: &Self) -> bool {
-        self.epoch != other.epoch && self.digest != other.digest && self.programs == other.programs
-    }
-}
-
 /// Pods of this node that came or left since the artifact of a generation was made.
 ///
 /// Invariant: `left` contains only names of the artifact, so it cannot grow while other pods come and go.

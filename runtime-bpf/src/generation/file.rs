@@ -96,16 +96,17 @@ pub(crate) fn is_kept(system: &System, (artifact, file): (&Artifact, &[u8]), kep
     Ok(is_same)
 }
 
-/// The values to cut out: large ones of maps that programs cannot write. `flow_shape` is such a map too, but its value
-/// depends on this machine and differs from the file's.
+/// The values to cut out: large ones of maps that neither programs nor an extension of the generation write
+/// (`runtime/extended.rs`), which would make the file unreadable meanwhile. The value of `flow_shape` depends on this
+/// machine and differs from the file's.
 fn cuts(artifact: &Artifact, file: &[u8]) -> Vec<FileCut> {
-    let is_read_only = |name: MapName| {
-        let image = artifact.map(name);
-        name != MapName::FlowShape && image.is_some_and(|it| it.spec.flags.0 & MapFlags::RDONLY_PROG.0 != 0)
+    let stays = |name: MapName| {
+        let image = artifact.map(name).filter(|_| !matches!(name, MapName::FlowShape | MapName::Rows));
+        image.is_some_and(|it| it.spec.flags.0 & MapFlags::RDONLY_PROG.0 != 0)
     };
     let values = Artifact::values(file).into_iter();
     values
-        .filter(|(name, place)| place.len() >= PIECE && is_read_only(*name))
+        .filter(|(name, place)| place.len() >= PIECE && stays(*name))
         .map(|(name, range)| FileCut { map: name.name(), range })
         .collect()
 }

@@ -93,6 +93,7 @@ impl Runtime {
         // Endpoints that could not be repaired are tried again below, and reported if that fails too.
         reconciled.failures.clear();
         let wrong_tables = self.wrong_tables(&record, request, &digest)?;
+        let recorded = record.endpoints.clone();
         let wanted = self.wanted(&mut record, request, &mut reconciled)?;
         let uplinks = self.wanted_uplinks(&record, &request.uplinks)?;
         let new_uplinks: Vec<Uplink> = uplinks.iter().filter(|it| !record.uplinks.contains(it)).cloned().collect();
@@ -109,15 +110,19 @@ impl Runtime {
         let has_edge = record.current.as_ref().is_some_and(|it| it.edge.is_some());
         let is_at_edge = has_edge || request.artifact.edge.is_none() || record.uplinks.is_empty();
         let has_maps = is_at_edge && shared_maps(&record) == self.shared_maps(request.artifact);
-        // An error is no reason to fail: a new generation may succeed, and replaces tables that were half written.
-        let extends = |record: &mut EnforcementRecord| {
-            let has_endpoints = is_everywhere && record.endpoints == enforced && moves.is_empty();
-            has_maps && has_endpoints && self.extend(record, request, (&digest, keep)).unwrap_or(false)
-        };
+        // An endpoint that is closed now loses its entry in a new generation.
+        let has_endpoints = is_everywhere && record.endpoints == recorded && moves.is_empty();
+        let mut is_extended = false;
         if same && has_maps {
             self.add_endpoints(&mut record, request.artifact, &enforced, &mut reconciled)?;
             self.keep_other_file(&mut record, request)?;
-        } else if !extends(&mut record) {
+        } else if has_maps
+            && has_endpoints
+            && new_uplinks.is_empty()
+            && self.extend_or_restore(&mut record, request, (&digest, keep))?
+        {
+            is_extended = true;
+        } else {
             self.put_in_force(&mut record, request, &enforced, (digest, keep), &mut reconciled)?;
         }
         if let Some(loaded) = self.current(&record)?.filter(|_| !moves.is_empty()) {
@@ -140,7 +145,7 @@ impl Runtime {
             return Err(Error::Partial(reconciled.failures));
         }
         Ok(Attached {
-            is_extended: before.as_ref().is_some_and(|it| it.extends_to(&generation)),
+            is_extended,
             before: before.filter(|it| it.epoch != generation.epoch),
             generation,
             uplinks: self.uplink_states(&record)?,

@@ -12,7 +12,14 @@
 //!   change read the same before, during and after it.
 //! * Addresses of local endpoints and of this host keep their classes: addresses are written one after the other, and a
 //!   packet between two endpoints could pass because one end is judged by an entry from before and the other by a new
-//!   one. A packet from or to another host is judged here by one entry, before or after it is written.
+//!   one. A packet from or to another host is judged here by one address, before or after its entry is written.
+//!
+//! Two kinds of packets ask more than once, as with all single writes, and the new epoch corrects the result: a packet of
+//! a connection whose beginning was not seen asks for its address in each direction, and an ICMP error is judged by its
+//! sender and by its flow. Where established flows are kept, the epoch would not correct it, so nothing is extended.
+//!
+//! A switch also puts hooks right that another process has changed. An extension leaves that to the agent's regular
+//! check of hooks, as other single writes do.
 //! * From before the first write until after the last one, the record says that the tables differ from the artifact. So
 //!   after an error or the death of the process, the next generation replaces this one.
 //! * Tables that are not written have the content of the artifact in force: the agent's regular comparison finds changes
@@ -27,6 +34,7 @@ use weir_artifact::layout::{MapName, address_bytes, config, endpoint};
 use weir_artifact::map_image::MapImage;
 use weir_ebpf::vm::MapKind;
 
+use super::reconcile::Reconciled;
 use super::{Request, Runtime};
 use crate::error::{Doing as _, Error};
 use crate::generation::{self, FILE, LoadedGeneration, TableDifference, WrittenTables};
@@ -43,7 +51,22 @@ struct Extension<'r> {
 impl Runtime {
     /// Puts the request's artifact in force by extending the tables of the generation in force. Returns whether it did:
     /// if not, a new generation must. The endpoints are those of the record.
-    pub(super) fn extend(
+    ///
+    /// An error is no reason to fail: a new generation may succeed, and it replaces tables that were half written. Before
+    /// that, the pins are those of the record again.
+    pub(super) fn extend_or_restore(
+        &self,
+        record: &mut EnforcementRecord,
+        request: &Request<'_>,
+        new: (&str, bool),
+    ) -> Result<bool, Error> {
+        if let Ok(is_extended) = self.extend(record, request, new) {
+            return Ok(is_extended);
+        }
+        self.place_pins(record).map(|_| false)
+    }
+
+    fn extend(
         &self,
         record: &mut EnforcementRecord,
         request: &Request<'_>,
@@ -64,13 +87,16 @@ impl Runtime {
         self.write_record(&next)?;
         *record = next;
         self.place_file(record, takes_spares_file)?;
+        let mut repaired = Reconciled::default();
+        let table = self.stored_table(&loaded, Some(request.artifact))?;
+        self.keep_addresses(&loaded, &table, &record.endpoints, &mut repaired)?;
+        self.report_later(repaired.repaired);
         for (image, difference) in &tables {
             generation::extend(&self.system, &loaded, (image, difference), request.artifact, written)?;
         }
         self.set_config(&loaded, config::EPOCH, loaded.generation.epoch)?;
         record.current.iter_mut().for_each(|current| current.patched = false);
         self.write_record(record)?;
-        self.stored_table(&loaded, Some(request.artifact))?;
         Ok(true)
     }
 
@@ -83,8 +109,8 @@ impl Runtime {
     ) -> Result<Option<Extension<'r>>, Error> {
         let Request { artifact, extends: Some(rows), .. } = *request else { return Ok(None) };
         let code = self.code_of(artifact);
-        let has_code = record.current.as_ref().is_some_and(|it| it.code == code && it.keep == keep);
-        if !has_code || record.next.is_some() || !record.leaving.is_empty() {
+        let has_code = record.current.as_ref().is_some_and(|it| it.code == code);
+        if !has_code || keep || record.next.is_some() || !record.leaving.is_empty() {
             return Ok(None);
         }
         let Some(loaded) = self.current(record)? else { return Ok(None) };
@@ -153,8 +179,9 @@ fn is_extended(there: &MapImage, image: &MapImage, loaded: &LoadedGeneration) ->
     match image.name {
         Rows => is_array && there.spec == image.spec,
         Exact4 | Exact6 if !is_array && there.spec.kind == image.spec.kind => {
+            // As for a spare: half of the room that a new map would have.
             let room = loaded.map(image.name).map_or(0, |map| map.definition().max_entries);
-            image.entries.len() as u64 <= room.into()
+            (image.entries.len() as u32).midpoint(image.spec.max_entries) <= room
         }
         // Their sizes follow the number of local endpoints, and their content is the runtime's. `add_pod` leaves their
         // sizes too.

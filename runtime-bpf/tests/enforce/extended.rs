@@ -1,19 +1,21 @@
 //! A generation that is extended in force: a service or a pod with a class of its own comes, and no program is exchanged.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use weir_artifact::Artifact;
 use weir_artifact::entries::MapEntries;
+use weir_artifact::layout::MapName;
+use weir_artifact::structure::{LookupSet, Structure};
 use weir_classes::Limits;
 use weir_classes::index::Index;
 use weir_codegen::compile::{CompileOptions, compile_after};
 use weir_codegen::last::LastArtifact;
 use weir_ebpf::target::Target;
 use weir_model::Assumptions;
-use weir_runtime::runtime::{Attached, PinAccess, Request, Runtime};
+use weir_runtime::runtime::{Attached, ComingPod, EnforcementState, ExactPods, PinAccess, Request, Runtime};
 use weir_runtime::system::{Operation, System};
 use weir_runtime::{Error, HookKind, skip};
 use weir_testing::yaml::objects;
@@ -21,6 +23,7 @@ use weir_testing::yaml::objects;
 use crate::attach::request;
 use crate::faults::{all_is_well, errnos};
 use crate::net::{Layout, Node, pod_address, possible};
+use crate::pods::coming_like;
 use crate::policy::{cluster, policy};
 use crate::probe::{connect, is_alive, serve};
 use crate::spare::{agent, pinned};
@@ -67,6 +70,7 @@ struct Next {
 /// Compiles one generation after the other, as the agent does.
 struct Compiler {
     index: Index,
+    options: CompileOptions,
     last: LastArtifact,
 }
 
@@ -74,7 +78,7 @@ impl Compiler {
     fn new(yaml: &str) -> Self {
         let mut index = Index::new(Some("here".to_owned()), Assumptions::default());
         objects(yaml).into_iter().for_each(|object| drop(index.apply(object)));
-        Self { index, last: LastArtifact::default() }
+        Self { index, options: CompileOptions::for_changes(Target::BASE), last: LastArtifact::default() }
     }
 
     /// The generation after these objects have come or changed.
@@ -82,13 +86,12 @@ impl Compiler {
         objects(yaml).into_iter().for_each(|object| drop(self.index.apply(object)));
         let changed = self.index.begin_changes().and_then(|draft| draft.classify_within(Limits::NONE));
         let mut generation = changed.unwrap_or_else(|_| self.index.begin().classify().unwrap());
-        let options = CompileOptions::for_changes(Target::BASE);
         let classes = generation.classes.clone();
-        let made = compile_after(&generation.cluster, &generation.scope, classes, &options, &mut self.last);
+        let made = compile_after(&generation.cluster, &generation.scope, classes, &self.options, &mut self.last);
         let mut compiled = made.unwrap();
         let extends = compiled.extended_rows.take().filter(|_| generation.is_incremental);
         self.index.adopt(&mut generation);
-        let artifact = compiled.artifact(&generation.cluster, &options, |_| ()).unwrap();
+        let artifact = compiled.artifact(&generation.cluster, &self.options, |_| ()).unwrap();
         let file = artifact.to_bytes().unwrap();
         Next { made: (artifact, file), extends }
     }
@@ -227,26 +230,150 @@ fn only_the_generation_that_the_compiler_names_is_extended() {
     all_is_well(node, "after a restart");
 }
 
-/// Pods come and leave without a generation. What comes then extends the generation with these pods.
+/// A pod has come without a generation. The next artifact has it, and extends the generation with it.
 #[test]
-fn a_generation_with_other_pods_is_not_extended() {
+fn pods_that_came_alone_stay_when_their_generation_is_extended() {
+    skip!(unless possible());
+    let mut node = node();
+    let pod = node.add_pod();
+    serve(&node, pod, 80);
+    let node = &node;
+    let (p1, new) = (pod_address(1, false), pod_address(pod, false));
+    let mut compiler = Compiler::new(&base());
+    let before = compiler.next("");
+    let (runtime, _) = node.here(|| agent(node));
+    let install = |next: &Next, pods: &[usize]| {
+        let endpoints = pods.iter().map(|pod| (format!("default/p{pod}"), node.interface(*pod))).collect();
+        let (extends, exact) = (next.extends.as_ref(), Some(ExactPods::default()));
+        node.here(|| runtime.attach(&Request { endpoints, extends, exact, ..request(&next.made) })).unwrap()
+    };
+    install(&before, &[0]);
+    let came = ComingPod { uid: None, ..coming_like(node, &before.made, pod, 0) };
+    node.here(|| runtime.add_pod(&came, Some(HookKind::Tcx))).unwrap();
+    let change = remote(pod, &format!("p{pod}"), "pod: p0").replace("nodeName: there", "nodeName: here");
+    let next = compiler.next(&(change + &remote(1, "p1", "server: a")));
+    assert!(!reaches(node, pod, p1) && !reaches(node, 1, new) && reaches(node, pod, pod_address(2, false)));
+    assert!(install(&next, &[0, pod]).is_extended);
+    assert!(reaches(node, 0, p1) && reaches(node, pod, p1), "both have the policy");
+    assert!(!reaches(node, 1, new) && reaches(node, pod, pod_address(2, false)));
+    all_is_well(node, "with the pod that came");
+    let names = runtime.artifact_in_force().unwrap().unwrap().endpoints.into_iter().map(|it| it.name);
+    assert_eq!(names.collect::<BTreeSet<_>>(), BTreeSet::from(["p0".to_owned(), format!("p{pod}")]));
+}
+
+/// A change of endpoints needs the switch: another interface of a pod, and a pod that is another one now.
+#[test]
+fn a_generation_with_other_endpoints_is_not_extended() {
     skip!(unless possible());
     let node = &node();
     let [before, next] = pair();
     let (runtime, _) = node.here(|| agent(node));
-    attach(&runtime, node, &before).unwrap();
-    let pods =
-        |of: &[usize]| -> Vec<_> { of.iter().map(|pod| ("default/p0".to_owned(), node.interface(*pod))).collect() };
-    let there = in_force(node);
-    // The pod gets another interface with the change.
+    let exact = |uid: &str| {
+        Some(ExactPods { closed: Vec::new(), uids: BTreeMap::from([("default/p0".to_owned(), uid.to_owned())]) })
+    };
+    let install = |next: &Next, interface: Option<&str>, uid: &str| {
+        let endpoints = interface.map(|it| ("default/p0".to_owned(), it.to_owned())).into_iter().collect();
+        let extends = next.extends.as_ref();
+        let asked = Request { endpoints, extends, exact: exact(uid), ..request(&next.made) };
+        let attached = node.here(|| runtime.attach(&asked)).unwrap();
+        node.here(|| runtime.reap()).unwrap();
+        attached.is_extended
+    };
+    let at = node.interface(0);
+    assert!(!install(&before, Some(&at), "u0") && install(&next, Some(&at), "u0"));
+    assert!(!install(&before, Some(&at), "u0") && !install(&next, None, "u1"), "its interface is not found yet");
+    let state = crate::attach::status(node).unwrap().endpoints[0].state;
+    assert_eq!(state, EnforcementState::Closed, "the interface belongs to the pod before");
     node.ip("link add other0 type veth peer name other1");
-    let mut endpoints = pods(&[0]);
-    endpoints[0].1 = "other0".to_owned();
-    let asked = Request { endpoints, way: Some(HookKind::Tcx), extends: next.extends.as_ref(), ..request(&next.made) };
-    node.here(|| runtime.attach(&asked)).unwrap();
-    assert!(in_force(node) != there);
-    node.here(|| runtime.reap()).unwrap();
-    all_is_well(node, "with another interface");
+    assert!(!install(&before, Some(&at), "u0") && !install(&next, Some("other0"), "u0"), "another interface");
+}
+
+/// Where flows are kept, they would keep a verdict that was made of two entries.
+#[test]
+fn a_generation_that_keeps_flows_is_not_extended() {
+    skip!(unless possible());
+    let node = &node();
+    let [before, next] = pair();
+    let (runtime, _) = node.here(|| agent(node));
+    let install = |next: &Next| {
+        let endpoints = vec![("default/p0".to_owned(), node.interface(0))];
+        let extends = next.extends.as_ref();
+        node.here(|| runtime.attach(&Request { endpoints, extends, keep: Some(true), ..request(&next.made) })).unwrap()
+    };
+    assert!(!install(&before).is_extended && !install(&next).is_extended);
+    assert!(reaches(node, 0, pod_address(1, false)));
+}
+
+/// A peer gets another class, and is allowed before and after: also between any two operations.
+#[test]
+fn a_peer_that_gets_another_class_is_judged_by_whole_rows_at_each_moment() {
+    skip!(unless possible());
+    let node = Arc::new(node());
+    let mut compiler = Compiler::new(&(base() + &remote(1, "p1", "server: a")));
+    let (before, next) = (compiler.next(""), compiler.next(&remote(1, "p1", "server: a, new: a, client: a")));
+    assert!(next.extends.is_some());
+    let looks = Arc::new(AtomicUsize::new(usize::MAX));
+    let (seen, of) = (Arc::clone(&looks), Arc::clone(&node));
+    let look = move |_| {
+        if seen.load(Ordering::Relaxed) != usize::MAX {
+            seen.fetch_add(1, Ordering::Relaxed);
+            assert!(reaches(&of, 0, pod_address(1, false)), "a server");
+            assert!(!reaches(&of, 2, pod_address(0, false)), "no client");
+        }
+        None
+    };
+    let runtime = node.here(|| {
+        let system = System::with_faults(Box::new(look)).unwrap();
+        Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap().keeping().unwrap()
+    });
+    attach(&runtime, &node, &before).unwrap();
+    looks.store(0, Ordering::Relaxed);
+    assert!(attach(&runtime, &node, &next).unwrap().is_extended);
+    let looked = looks.swap(usize::MAX, Ordering::Relaxed);
+    assert!(looked > 20 && reaches(&node, 1, pod_address(0, false)), "{looked}");
+}
+
+/// Beside an extension, a reader finds the artifact from before or the new one, also if its rows are a large table.
+#[test]
+fn a_reader_beside_extensions_finds_whole_artifacts() {
+    skip!(unless possible());
+    let node = &node();
+    let others: String = (0..2_400).map(|it| format!("{{podSelector: {{matchLabels: {{o{it}: a}}}}}}, ")).collect();
+    let policies = policies().replace("ingress: [{from: [", &format!("ingress: [{{from: [{others}"));
+    let pods = (0..2_400_u32).map(|it| {
+        let at = std::net::Ipv4Addr::from(0x0ac8_0000 + it);
+        remote(9, &format!("o{it}"), &format!("o{it}: a")).replace(&pod_address(9, false).to_string(), &at.to_string())
+    });
+    let pods: String = pods.map(|pod| pod.replace(&format!(", {{ip: \"{}\"}}", pod_address(9, true)), "")).collect();
+    let mut compiler = Compiler::new(&(cluster(1, &policies) + &remote(2, "steady", "steady: a") + &pods));
+    compiler.options.forced.push((LookupSet::Rows, Structure::Matrix));
+    let [before, next] = [String::new(), remote(1, "p1", "server: a")].map(|change| compiler.next(&change));
+    let rows = next.made.0.map(MapName::Rows).unwrap().spec.value_size;
+    assert!(rows > 1 << 16 && next.extends.is_some(), "{rows}");
+    let (runtime, _) = node.here(|| agent(node));
+    let stop = AtomicBool::new(false);
+    attach(&runtime, node, &before).unwrap();
+    let read = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let runtime = node.here(|| Runtime::open(&node.bpffs(), PinAccess::Read)).unwrap();
+            let mut read = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let artifact = runtime.artifact_in_force().unwrap().unwrap();
+                assert!(artifact == before.made.0 || artifact == next.made.0);
+                read += 1;
+            }
+            read
+        });
+        let mut extended = 0;
+        for turn in 0..30 {
+            let attached = attach(&runtime, node, if turn % 2 == 0 { &next } else { &before });
+            extended += usize::from(attached.is_ok_and(|it| it.is_extended));
+            _ = node.here(|| runtime.reap());
+        }
+        stop.store(true, Ordering::Relaxed);
+        (reader.join().unwrap(), extended)
+    });
+    assert!(read.0 > 10 && read.1 == 15, "{read:?}");
 }
 
 /// A packet between two local pods is judged by the addresses of both, which are not written at once.
@@ -294,10 +421,9 @@ fn an_extension_concerns_no_other_packet() {
         });
         let mut extended = 0;
         for turn in 0..60 {
-            let there = in_force(node);
-            attach(&runtime, node, if turn % 2 == 0 { &next } else { &before }).unwrap();
-            extended += usize::from(in_force(node) == there);
-            node.here(|| runtime.reap()).unwrap();
+            let attached = attach(&runtime, node, if turn % 2 == 0 { &next } else { &before });
+            extended += usize::from(attached.is_ok_and(|it| it.is_extended));
+            _ = node.here(|| runtime.reap());
         }
         stop.store(true, Ordering::Relaxed);
         denied.join().unwrap();
@@ -309,7 +435,7 @@ fn an_extension_concerns_no_other_packet() {
 
 /// An extension with a fault at each of its operations. What both generations allow stays allowed, and the next
 /// installation succeeds: that of the same agent, or of the next one if it died.
-fn extensions_with_faults(dies: bool) {
+fn extensions_with_faults(dies: bool, has_spare: bool) {
     skip!(unless possible());
     let node = &node();
     let pair = pair();
@@ -342,9 +468,14 @@ fn extensions_with_faults(dies: bool) {
     let mut runtime = start();
     let mut written = BTreeSet::new();
     for nth in 0.. {
-        // Two, so that there is a spare.
         settle(&runtime, &again);
         settle(&runtime, before);
+        if !has_spare {
+            // Nothing is kept of the generation before.
+            node.here(|| runtime.detach(None)).unwrap();
+            settle(&runtime, before);
+        }
+        assert_eq!(runtime.spare().unwrap().is_some(), has_spare);
         let there = in_force(node);
         asked.store(0, Ordering::Relaxed);
         failing.store(nth, Ordering::Relaxed);
@@ -380,10 +511,15 @@ fn extensions_with_faults(dies: bool) {
 
 #[test]
 fn an_extension_survives_every_fault() {
-    extensions_with_faults(false);
+    extensions_with_faults(false, true);
+}
+
+#[test]
+fn an_extension_without_a_spare_survives_every_fault() {
+    extensions_with_faults(false, false);
 }
 
 #[test]
 fn an_extension_survives_death_at_every_operation() {
-    extensions_with_faults(true);
+    extensions_with_faults(true, true);
 }

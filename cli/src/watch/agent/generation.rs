@@ -140,7 +140,9 @@ impl<E: Enforce> NodeAgent<E> {
                 self.prepare_later(artifact, &installed, is_whole, now + started.elapsed());
                 self.time_new_pods();
                 self.enforcement.index_is_in_force(installed.epoch);
-                self.upkeep.generation_replaced(now + started.elapsed(), self.enforce.pause());
+                if !installed.is_extended {
+                    self.upkeep.generation_replaced(now + started.elapsed(), self.enforce.pause());
+                }
                 self.pending.succeed();
                 let judge_again = begun.judge_again;
                 self.reports.time_changes(begun.times, Instant::now());
