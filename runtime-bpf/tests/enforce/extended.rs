@@ -183,10 +183,8 @@ fn only_the_generation_that_the_compiler_names_is_extended() {
     skip!(unless possible());
     let node = &node();
     let [before, next] = pair();
-    let elsewhere = {
-        let mut compiler = Compiler::new(&base().replace("port: 80", "port: 81"));
-        compiler.next("")
-    };
+    // The same programs and one more class.
+    let elsewhere = Compiler::new(&(base() + &remote(8, "both", "steady: a, client: a"))).next("");
     let without_name = Next { extends: None, ..next.clone() };
     let p1 = pod_address(1, false);
     let (runtime, _) = node.here(|| agent(node));
@@ -288,6 +286,26 @@ fn a_generation_with_other_endpoints_is_not_extended() {
     assert!(!install(&before, Some(&at), "u0") && !install(&next, Some("other0"), "u0"), "another interface");
 }
 
+/// A pod gets the policies of another one. Only its own entry in the table of endpoints differs.
+#[test]
+fn a_pod_that_gets_other_policies_needs_a_switch() {
+    skip!(unless possible());
+    let node = &node();
+    let free = |label: &str| remote(2, "p2", label).replace("nodeName: there", "nodeName: here");
+    let others = remote(8, "steady", "steady: a") + &remote(9, "client", "client: a");
+    let mut compiler = Compiler::new(&(cluster(2, &policies()) + &free("pod: free") + &others));
+    let (before, next) = (compiler.next(""), compiler.next(&free("pod: p0")));
+    assert!(next.extends.is_some());
+    let (runtime, _) = node.here(|| agent(node));
+    let install = |next: &Next| {
+        let endpoints = [0, 2].map(|pod| (format!("default/p{pod}"), node.interface(pod))).to_vec();
+        let extends = next.extends.as_ref();
+        node.here(|| runtime.attach(&Request { endpoints, extends, ..request(&next.made) })).unwrap().is_extended
+    };
+    assert!(!install(&before) && reaches(node, 2, pod_address(1, false)));
+    assert!(!install(&next) && !reaches(node, 2, pod_address(1, false)));
+}
+
 /// Where flows are kept, they would keep a verdict that was made of two entries.
 #[test]
 fn a_generation_that_keeps_flows_is_not_extended() {
@@ -381,7 +399,8 @@ fn a_reader_beside_extensions_finds_whole_artifacts() {
 fn a_generation_that_moves_a_local_pod_is_not_extended() {
     skip!(unless possible());
     let node = &node();
-    let mut compiler = Compiler::new(&(cluster(2, &policies()) + &remote(9, "client", "client: a")));
+    let others = remote(2, "steady", "steady: a") + &remote(9, "client", "client: a");
+    let mut compiler = Compiler::new(&(cluster(2, &policies()) + &others));
     let before = compiler.next("");
     let p1 = remote(1, "p1", "pod: p1, server: a").replace("nodeName: there", "nodeName: here");
     let next = compiler.next(&p1);
@@ -466,7 +485,7 @@ fn extensions_with_faults(dies: bool, has_spare: bool) {
         node.here(|| runtime.separate().and_then(|()| runtime.reap())).unwrap();
     };
     let mut runtime = start();
-    let mut written = BTreeSet::new();
+    let (mut written, mut refused) = (BTreeSet::new(), Vec::new());
     for nth in 0.. {
         settle(&runtime, &again);
         settle(&runtime, before);
@@ -482,13 +501,14 @@ fn extensions_with_faults(dies: bool, has_spare: bool) {
         let result = attach(&runtime, node, next);
         let is_felt = asked.load(Ordering::Relaxed) > nth;
         failing.store(usize::MAX, Ordering::Relaxed);
-        written.extend(std::mem::take(&mut *failed.lock().unwrap()).first().copied());
+        let failure = std::mem::take(&mut *failed.lock().unwrap()).first().copied();
+        written.extend(failure);
         assert!(reaches(node, 0, p2), "both allow it: {nth}");
         assert!(!reaches(node, 1, pod_address(0, false)), "both deny it: {nth}");
         match &result {
             Ok(_) => assert!(reaches(node, 0, p1) && reaches(node, 0, SERVICE), "it said that it is in force: {nth}"),
             Err(Error::Partial(_)) => panic!("no endpoint is concerned: {nth}"),
-            Err(_) => {}
+            Err(error) => refused.push((failure, error.to_string())),
         }
         if !is_felt {
             assert_eq!(in_force(node), there, "without a fault, it is extended");
@@ -505,8 +525,10 @@ fn extensions_with_faults(dies: bool, has_spare: bool) {
         assert!(reaches(node, 0, p1) && reaches(node, 0, SERVICE), "after place {nth}");
         all_is_well(node, &format!("place {nth}"));
     }
-    use Operation::{Rename, Update, UpdateBatch};
-    assert!([Rename, Update, UpdateBatch].iter().filter(|it| written.contains(it)).count() >= 2, "{written:?}");
+    let writes = [Operation::CreateMap, Operation::Pin, Operation::Rename, Operation::Update];
+    assert!(writes.iter().all(|it| written.contains(it)), "{written:?}");
+    let refused = refused.iter().filter(|(operation, _)| !dies && writes.iter().any(|it| Some(*it) == *operation));
+    assert_eq!(refused.collect::<Vec<_>>(), Vec::<&(_, String)>::new(), "a switch succeeds instead");
 }
 
 #[test]
