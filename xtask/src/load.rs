@@ -152,8 +152,10 @@ fn measure(options: &LoadOptions) -> Result<()> {
     for (what, name) in [("compile", "weir_compile_seconds"), ("install", "weir_install_seconds")] {
         println!("{what:25} {}", agent::quantiles_since("", &metrics, name));
     }
-    for name in ["weir_generations_total", "weir_address_writes_total", "weir_drift", "weir_drift_repairs_total"] {
-        println!("{name:25} {:>8}", agent::value(&metrics, name));
+    let generations = ["weir_generations_total", "weir_extended_generations_total"];
+    let others = ["weir_address_writes_total", "weir_drift", "weir_drift_repairs_total"];
+    for name in generations.into_iter().chain(others) {
+        println!("{name:31} {:>8}", agent::value(&metrics, name));
     }
     // Each of them takes as long as a start, and other changes wait for it.
     for line in metrics.lines().filter(|line| line.starts_with("weir_whole_generations_total{")) {
