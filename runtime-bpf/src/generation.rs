@@ -1,8 +1,8 @@
 //! Loads an artifact into the kernel: makes and fills its maps, loads and pins its programs.
 //!
 //! There are two kinds of maps. All generations share the maps that packets write (flows, counters, records); they are
-//! created once. Each generation has its own maps for the compiler's output. Apart from endpoints, addresses and a few
-//! configuration values, these do not change once the generation is in force. A generation that is no longer in force
+//! created once. Each generation has its own maps for the compiler's output. Apart from endpoints, addresses, a few
+//! configuration values and additions ([`extension`]), these do not change while the generation is in force. A generation that is no longer in force
 //! may lend its maps and programs to a later one: [`spare`].
 
 mod extension;

@@ -73,6 +73,7 @@ impl<'a> GenerationNames<'a> {
                     // Its file was replaced after the record was read: the next event looks again.
                     Ok(None) if age == Age::Current => self.read = None,
                     Ok(names) => _ = unknown.insert(names.unwrap_or_default()),
+                    Err(error) if runtime.is_outdated(&record, &error)? => self.read = None,
                     Err(error) if age == Age::Current => return Err(error),
                     // The agent may remove an old generation, or write the next one, while this process reads it.
                     Err(_) => {}

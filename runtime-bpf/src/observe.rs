@@ -151,9 +151,9 @@ impl Runtime {
     /// The generation in force with its names.
     pub(crate) fn in_force(&self) -> Result<GenerationInForce, Error> {
         let nothing = || Error::Nothing(self.pins.root().to_owned());
-        let (record, loaded) = self.record_and_current()?.ok_or_else(nothing)?;
+        let (record, loaded, artifact) = self.read_in_force()?.ok_or_else(nothing)?;
         self.check_namespace(&record)?;
-        let names = ArtifactNames::new(&self.artifact(&loaded)?);
+        let names = ArtifactNames::new(&artifact);
         Ok(GenerationInForce { record, loaded, names })
     }
 

@@ -112,7 +112,7 @@ pub struct KernelGeneration {
     pub(crate) edge: Option<u32>,
     /// Its own maps: name → number.
     pub(crate) maps: BTreeMap<String, u32>,
-    /// Whether entries of single addresses differ from its artifact.
+    /// Whether tables may differ from its artifact: single addresses, or all that an extension writes.
     #[serde(default)]
     pub(crate) patched: bool,
     /// The pods of this node that differ from its artifact.

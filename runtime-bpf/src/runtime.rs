@@ -307,19 +307,30 @@ impl Runtime {
 
     /// The artifact of the generation in force; `None` if no generation is.
     pub fn artifact_in_force(&self) -> Result<Option<Artifact>, Error> {
-        self.record_and_current()?.map(|(_, loaded)| self.artifact(&loaded)).transpose()
+        Ok(self.read_in_force()?.map(|(_, _, artifact)| artifact))
     }
 
-    /// The record, and the generation in force with its objects, for readers beside a process that changes them.
-    pub(crate) fn record_and_current(&self) -> Result<Option<(Arc<EnforcementRecord>, LoadedGeneration)>, Error> {
+    /// The record, and the generation in force with its objects and its artifact, for readers beside a process that
+    /// changes them.
+    pub(crate) fn read_in_force(&self) -> Result<Option<(Arc<EnforcementRecord>, LoadedGeneration, Artifact)>, Error> {
         loop {
             let Some(record) = self.shared_record()? else { return Ok(None) };
-            match self.current(&record) {
-                // Its file was replaced after the record was read.
-                Err(Error::Damaged { .. }) if self.shared_record()?.is_some_and(|now| now != record) => {}
-                loaded => return Ok(loaded?.map(|loaded| (record, loaded))),
+            let loaded = self.current(&record).and_then(|loaded| {
+                let artifact = loaded.as_ref().map(|loaded| self.artifact(loaded)).transpose()?;
+                Ok(loaded.zip(artifact))
+            });
+            match loaded {
+                Err(error) if self.is_outdated(&record, &error)? => {}
+                loaded => return Ok(loaded?.map(|(loaded, artifact)| (record, loaded, artifact))),
             }
         }
+    }
+
+    /// Whether an error may come from reading objects of a record that is not in force any more: another process has
+    /// replaced the file, or has written the next one into its map.
+    pub(crate) fn is_outdated(&self, record: &EnforcementRecord, error: &Error) -> Result<bool, Error> {
+        let may_be = matches!(error, Error::Damaged { .. } | Error::Unreadable { .. });
+        Ok(may_be && self.shared_record()?.is_some_and(|now| *now != *record))
     }
 
     /// The artifact that a generation was made from, with the pods that are on this node now.

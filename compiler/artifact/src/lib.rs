@@ -252,10 +252,12 @@ impl Artifact {
 
     /// The digest of the enforced parts: code, maps, endpoints. Names of files and line numbers do not change it.
     pub fn generation(&self) -> Result<Digest, LinkError> {
-        let [to_pod, from_pod] = self.programs.each_ref().map(|program| program.code.insns.unlinked());
-        let edge = self.edge.as_ref().map_or(&[][..], |code| code.insns.unlinked());
-        let maps = images::write_digests(&self.maps)?;
-        Ok(Digest::of_parts(&[to_pod, from_pod, &maps, &images::write_endpoints(&self.endpoints), edge]))
+        let digest = |code: &Assembled| code.insns.digest(|bytes| Digest::of(bytes).0);
+        let [to_pod, from_pod] = self.programs.each_ref().map(|program| digest(&program.code));
+        let edge = self.edge.as_ref().map(digest);
+        let edge = edge.as_ref().map_or(&[][..], |digest| digest);
+        let (maps, endpoints) = (images::write_digests(&self.maps)?, images::write_endpoints(&self.endpoints));
+        Ok(Digest::of_parts(&[&to_pod, &from_pod, &maps, &endpoints, edge]))
     }
 
     /// The digest of the programs as the kernel gets them: their code, with the names of maps, and their lines. If two

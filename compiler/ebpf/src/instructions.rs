@@ -2,8 +2,8 @@
 //!
 //! Problem: an agent makes one artifact after the other, and nearly always with the same programs. To copy thousands of
 //! instructions for each artifact, and to encode them three times for its file and its digests, took a tenth of the
-//! time of a change. Strategy: copies share the instructions, and the encoding that is made when it is needed first.
-//! Invariant: the encoding is that of the instructions, because [`Instructions::make_mut`] drops it.
+//! time of a change. Strategy: copies share the instructions, and the encoding and its digest, which are made when they
+//! are needed first. Invariant: both are those of the instructions, because [`Instructions::make_mut`] drops them.
 
 use std::fmt;
 use std::ops::Deref;
@@ -20,13 +20,14 @@ pub struct Instructions(Arc<SharedInstructions>);
 struct SharedInstructions {
     list: Vec<Insn>,
     unlinked: OnceLock<Vec<u8>>,
+    digest: OnceLock<[u8; 32]>,
 }
 
 impl Instructions {
     /// The instructions, to change them. Other copies keep theirs.
     pub fn make_mut(&mut self) -> &mut Vec<Insn> {
         let shared = Arc::make_mut(&mut self.0);
-        shared.unlinked.take();
+        (shared.unlinked, shared.digest) = Default::default();
         &mut shared.list
     }
 
@@ -44,6 +45,11 @@ impl Instructions {
             encode(self.iter().map(plain), ByteOrder::Little)
         })
     }
+
+    /// The digest of [`Self::unlinked`]. All callers compute the same one, because only the first call does.
+    pub fn digest(&self, compute: impl FnOnce(&[u8]) -> [u8; 32]) -> [u8; 32] {
+        *self.0.digest.get_or_init(|| compute(self.unlinked()))
+    }
 }
 
 impl Deref for Instructions {
@@ -56,7 +62,7 @@ impl Deref for Instructions {
 
 impl From<Vec<Insn>> for Instructions {
     fn from(list: Vec<Insn>) -> Self {
-        Self(Arc::new(SharedInstructions { list, unlinked: OnceLock::new() }))
+        Self(Arc::new(SharedInstructions { list, ..Default::default() }))
     }
 }
 
@@ -95,10 +101,21 @@ mod tests {
         let mut second = first.clone();
         let zeros = [0x18, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
         assert_eq!((first.unlinked(), second.unlinked()), (&zeros[..], &zeros[..]));
+        let digest = |of: &Instructions| {
+            of.digest(|bytes| {
+                bytes.first_chunk().map_or([0; 32], |it: &[u8; 24]| {
+                    let mut digest = [0; 32];
+                    digest[..24].copy_from_slice(it);
+                    digest
+                })
+            })
+        };
+        assert_eq!(digest(&first)[..24], zeros);
         second.make_mut()[0] = load(Imm64::MapValue { fd: 7, offset: 3 });
         let mut three = zeros;
         three[4] = 3;
         assert_eq!((first.unlinked(), second.unlinked()), (&zeros[..], &three[..]));
+        assert_eq!((&digest(&first)[..24], &digest(&second)[..24]), (&zeros[..], &three[..]));
         assert_ne!(first, second);
         second.make_mut()[0] = load(Imm64::MapFd(7));
         assert_eq!(first, second);

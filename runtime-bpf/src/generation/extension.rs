@@ -18,7 +18,8 @@ pub(crate) fn extend(
     tables: &WrittenTables,
 ) -> Result<(), Error> {
     let name = image.name.name();
-    let Some((map, number)) = loaded.map(image.name).zip(loaded.generation.maps.get(name)) else { return Ok(()) };
+    let there = loaded.map(image.name).zip(loaded.generation.maps.get(name));
+    let (map, number) = there.ok_or_else(|| Error::NotSingle(name.to_owned()))?;
     tables.take(*number);
     write(system, map, image.name, &difference.written, artifact)?;
     for key in &difference.removed {

@@ -1,7 +1,7 @@
 //! Keeps a generation's artifact file in a map, so that the file lives as long as the generation.
 //!
 //! Problem: a list of a million addresses is a table of nine megabytes, and the file contains the same bytes. Strategy:
-//! the values of maps that no program can write are cut out of the stored file and inserted again when it is read. The
+//! the values of maps that nothing writes are cut out of the stored file and inserted again when it is read. The
 //! file's own checksum detects a wrong result, for example if another process has changed a value.
 //!
 //! ```text

@@ -37,9 +37,8 @@ pub struct Request<'a> {
     pub keep: Option<bool>,
     /// Given if `endpoints` names every pod of this host: further facts about these pods.
     pub exact: Option<ExactPods>,
-    /// The row table that the artifact's only adds to, if the caller knows one: no class of its generation leads to what
-    /// is added, and these classes have the same numbers in the artifact. If that generation is in force, it may be
-    /// extended instead of replaced.
+    /// The row table of the last artifact, if this one's only has additions: no class of the last artifact leads to them,
+    /// and its classes have the same numbers in this one. If the last artifact is in force, its tables may be extended.
     pub extends: Option<&'a MapEntries>,
 }
 
@@ -344,15 +343,10 @@ impl Runtime {
         if kept.is_some_and(|kept| matches!(generation::is_kept(&self.system, file, kept), Ok(true))) {
             return Ok(());
         }
-        // A new map, so that a reader never sees half of each. If the process dies, `place_pins` removes the map that the
-        // record does not have.
-        let file = generation::keep_file(&self.system, &self.pins, file, None)?;
-        let number = generation::number_of(&self.system, &file)?;
-        if let Some(current) = &mut record.current {
-            current.maps.insert(generation::FILE.to_owned(), number);
-        }
+        // If the process dies, `place_pins` removes the map that the record does not have.
+        let takes_spares_file = self.keep_file_of(record, request)?;
         self.write_record(record)?;
-        self.place_pins(record).map(|_| ())
+        self.place_file(record, takes_spares_file)
     }
 
     /// Adds endpoints to the generation that is in force already.

@@ -7,7 +7,8 @@
 //! there is a deviation, or if a question fails, the whole reconciliation runs, which repairs it.
 //!
 //! The check leaves out three values that the next generation gets anew: the configuration, the program for packets of
-//! the other generation, and this host's addresses. If the switch fails, the next `repair` compares them.
+//! the other generation, and this host's addresses. If the switch fails, the next `repair` compares them. An extension
+//! (`extended.rs`) exchanges no programs: it renews the addresses, and leaves the rest to the regular checks.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -13,19 +13,17 @@
 //! * Addresses of local endpoints and of this host keep their classes: addresses are written one after the other, and a
 //!   packet between two endpoints could pass because one end is judged by an entry from before and the other by a new
 //!   one. A packet from or to another host is judged here by one address, before or after its entry is written.
+//! * From before the first write until after the last one, the record says that the tables differ from the artifact. So
+//!   after an error or the death of the process, the next generation replaces this one.
+//! * Tables that are not written have the content of the artifact in force: the agent's regular comparison finds changes
+//!   by others.
 //!
 //! Two kinds of packets ask more than once, as with all single writes, and the new epoch corrects the result: a packet of
 //! a connection whose beginning was not seen asks for its address in each direction, and an ICMP error is judged by its
 //! sender and by its flow. Where established flows are kept, the epoch would not correct it, so nothing is extended.
 //!
 //! A switch also puts hooks right that another process has changed. An extension leaves that to the agent's regular
-//! check of hooks, as other single writes do.
-//! * From before the first write until after the last one, the record says that the tables differ from the artifact. So
-//!   after an error or the death of the process, the next generation replaces this one.
-//! * Tables that are not written have the content of the artifact in force: the agent's regular comparison finds changes
-//!   by others.
-//!
-//! Tests: `runtime-bpf/tests/enforce/extended.rs`.
+//! check of hooks, as other single writes do. Tests: `runtime-bpf/tests/enforce/extended.rs`.
 
 use std::collections::BTreeSet;
 
@@ -63,7 +61,9 @@ impl Runtime {
         if let Ok(is_extended) = self.extend(record, request, new) {
             return Ok(is_extended);
         }
-        self.place_pins(record).map(|_| false)
+        let placed = self.place_pins(record)?;
+        self.report_later(placed.restored);
+        Ok(false)
     }
 
     fn extend(
@@ -72,8 +72,8 @@ impl Runtime {
         request: &Request<'_>,
         (digest, keep): (&str, bool),
     ) -> Result<bool, Error> {
-        let Some(written) = &self.written else { return Ok(false) };
-        let Some(Extension { mut loaded, tables }) = self.extension(record, request, (keep, written))? else {
+        let Some(written) = self.written.as_ref().filter(|_| !keep) else { return Ok(false) };
+        let Some(Extension { mut loaded, tables }) = self.extension(record, request, written)? else {
             return Ok(false);
         };
         let mut next = record.clone();
@@ -105,12 +105,12 @@ impl Runtime {
         &self,
         record: &EnforcementRecord,
         request: &Request<'r>,
-        (keep, written): (bool, &WrittenTables),
+        written: &WrittenTables,
     ) -> Result<Option<Extension<'r>>, Error> {
         let Request { artifact, extends: Some(rows), .. } = *request else { return Ok(None) };
         let code = self.code_of(artifact);
-        let has_code = record.current.as_ref().is_some_and(|it| it.code == code);
-        if !has_code || keep || record.next.is_some() || !record.leaving.is_empty() {
+        let has_code = record.current.as_ref().is_some_and(|it| it.code == code && !it.keep);
+        if !has_code || record.next.is_some() || !record.leaving.is_empty() {
             return Ok(None);
         }
         let Some(loaded) = self.current(record)? else { return Ok(None) };
@@ -118,12 +118,12 @@ impl Runtime {
         let is_extension = there.map(MapName::Rows).is_some_and(|image| image.entries == *rows)
             && are_same_endpoints(&there.endpoints, &artifact.endpoints)
             && there.maps.iter().map(|image| image.name).eq(artifact.maps.iter().map(|image| image.name))
-            && there.maps.iter().zip(&artifact.maps).all(|(there, image)| is_extended(there, image, &loaded));
+            && there.maps.iter().zip(&artifact.maps).all(|(there, image)| can_be_extended(there, image, &loaded));
         if !is_extension {
             return Ok(None);
         }
         let mut tables = Vec::new();
-        for image in CHANGED.into_iter().filter_map(|name| artifact.map(name)) {
+        for image in EXTENDED_TABLES.into_iter().filter_map(|name| artifact.map(name)) {
             let number = loaded.generation.maps.get(image.name.name());
             let Some(table) = number.and_then(|number| written.get(*number)) else { return Ok(None) };
             tables.push((image, table.difference(&image.entries)));
@@ -146,7 +146,7 @@ impl Runtime {
     /// Keeps the request's file for the generation in force. A reader never sees half of it: it goes into the map of the
     /// spare, which exchanges its map with the generation in force, or into a new map. Returns whether it went into the
     /// spare's.
-    fn keep_file_of(&self, record: &mut EnforcementRecord, request: &Request<'_>) -> Result<bool, Error> {
+    pub(super) fn keep_file_of(&self, record: &mut EnforcementRecord, request: &Request<'_>) -> Result<bool, Error> {
         let spares = record.spare.as_ref().and_then(|spare| spare.maps.get(FILE).copied());
         let map = spares.and_then(|number| self.held_objects().map(number));
         let file = generation::keep_file(&self.system, &self.pins, (request.artifact, request.file), map)?;
@@ -160,20 +160,22 @@ impl Runtime {
     }
 
     /// Moves the pins of files to their places.
-    fn place_file(&self, record: &EnforcementRecord, takes_spares_file: bool) -> Result<(), Error> {
+    pub(super) fn place_file(&self, record: &EnforcementRecord, takes_spares_file: bool) -> Result<(), Error> {
         let [current, old] = [Age::Current, Age::Old].map(|age| self.pins.map(age, FILE));
         if takes_spares_file && self.exchange_pins(&current, &old).is_ok() {
             return Ok(());
         }
-        self.place_pins(record).map(drop)
+        let placed = self.place_pins(record)?;
+        self.report_later(placed.restored);
+        Ok(())
     }
 }
 
 /// The tables that an extension changes, in the order in which it writes them.
-const CHANGED: [MapName; 3] = [MapName::Rows, MapName::Exact4, MapName::Exact6];
+const EXTENDED_TABLES: [MapName; 3] = [MapName::Rows, MapName::Exact4, MapName::Exact6];
 
 /// Whether a map in force need not change, or can be changed in force.
-fn is_extended(there: &MapImage, image: &MapImage, loaded: &LoadedGeneration) -> bool {
+fn can_be_extended(there: &MapImage, image: &MapImage, loaded: &LoadedGeneration) -> bool {
     use MapName::*;
     let is_array = image.spec.kind == MapKind::Array;
     match image.name {
