@@ -1,10 +1,10 @@
-//! The cost of bringing a generation into force on a node with 110 pods in a cluster of 10,000 pods and 1,000
-//! policies: after a change that leaves the programs as they are, after one that does not, and after a service has come,
-//! which extends the generation in force.
+//! The cost of bringing a generation into force on a node with 110 pods in a cluster of 10,000 pods and 1,000 policies:
+//! after a change that leaves the programs as they are, after one that does not, and after a service has come, which
+//! extends the generation in force.
 //!
 //! The figures are medians, and CPU time is that of this process, with the kernel's work in its system calls. With
-//! `WEIR_BENCH_JSON`, they are written to that file; with `WEIR_BENCH_OPERATIONS`, the time of each kind of operation is
-//! printed.
+//! `WEIR_BENCH_JSON`, they are written to that file; with `WEIR_BENCH_OPERATIONS`, the time of each kind of operation
+//! is printed.
 
 #![expect(clippy::print_stdout, reason = "a benchmark tells its figures")]
 

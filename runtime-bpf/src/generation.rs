@@ -2,8 +2,8 @@
 //!
 //! There are two kinds of maps. All generations share the maps that packets write (flows, counters, records); they are
 //! created once. Each generation has its own maps for the compiler's output. Apart from endpoints, addresses, a few
-//! configuration values and additions ([`extension`]), these do not change while the generation is in force. A generation that is no longer in force
-//! may lend its maps and programs to a later one: [`spare`].
+//! configuration values and additions ([`extension`]), these do not change while the generation is in force. A
+//! generation that is no longer in force may lend its maps and programs to a later one: [`spare`].
 
 mod extension;
 mod file;
@@ -47,8 +47,8 @@ pub(crate) const BATCH: usize = 8_192;
 pub(crate) struct LoadedGeneration {
     pub(crate) generation: KernelGeneration,
     pub(crate) maps: BTreeMap<String, KernelMap>,
-    /// The map `endpoints`, already open: if a hook fails because there are no descriptors left, its endpoint must still
-    /// lose its entry.
+    /// The map `endpoints`, already open: if a hook fails because there are no descriptors left, its endpoint must
+    /// still lose its entry.
     endpoints: Option<TypedHash<u32, endpoint::Value>>,
     pub(crate) programs: [KernelProgram; 2],
     /// `at_edge`, if the generation has one.

@@ -1,8 +1,8 @@
 //! Reuses the programs and maps of a generation that is no longer in force.
 //!
 //! Problem: after most changes the compiler emits the same programs as before and other tables. Loading the programs
-//! again would cost tens of milliseconds in the kernel's verifier. Apart from additions ([`super::extension`]), the tables
-//! of the generation in force cannot be changed in place either: a packet must never see half of a change.
+//! again would cost tens of milliseconds in the kernel's verifier. Apart from additions ([`super::extension`]), the
+//! tables of the generation in force cannot be changed in place either: a packet must never see half of a change.
 //! Strategy: two banks, each with its own maps and its own programs on them. One is in force. The other, the *spare*,
 //! is the generation before, or one that was prepared (`runtime/prepared.rs`); no packet can be in it. If the next
 //! generation has the spare's code, its content is written into the spare's maps, and the switch is the usual one.

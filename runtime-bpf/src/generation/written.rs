@@ -6,9 +6,10 @@
 //! ([`weir_artifact::entries`]), so tables that are equal are not even compared.
 //!
 //! Invariants: content is remembered only after all of it was written; an error forgets it. Only tables that no
-//! operation but [`super::spare`], [`super::extension`] and single writes of addresses changes are remembered. Another process with root's
-//! rights can change a table behind the agent's back: the agent's regular comparison finds that as soon as the table is
-//! in force, and [`crate::runtime::Runtime::deviations`] makes the next generation read everything again.
+//! operation but [`super::spare`], [`super::extension`] and single writes of addresses changes are remembered. Another
+//! process with root's rights can change a table behind the agent's back: the agent's regular comparison finds that as
+//! soon as the table is in force, and [`crate::runtime::Runtime::deviations`] makes the next generation read everything
+//! again.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

@@ -37,8 +37,9 @@ pub struct Request<'a> {
     pub keep: Option<bool>,
     /// Given if `endpoints` names every pod of this host: further facts about these pods.
     pub exact: Option<ExactPods>,
-    /// The row table of the last artifact, if this one's only has additions: no class of the last artifact leads to them,
-    /// and its classes have the same numbers in this one. If the last artifact is in force, its tables may be extended.
+    /// The row table of the last artifact, if this one's only has additions: no class of the last artifact leads to
+    /// them, and its classes have the same numbers in this one. If the last artifact is in force, its tables may be
+    /// extended.
     pub extends: Option<&'a MapEntries>,
 }
 
@@ -181,8 +182,8 @@ impl Runtime {
                     self.drop_spare(&mut record)?;
                     record.retired.iter_mut().for_each(|(retired, _)| retired.code.clear());
                 }
-                // The generation stays the one in force, so that the next one is paired with it. But it does not count as
-                // what its artifact says, not even if that artifact is attached again.
+                // The generation stays the one in force, so that the next one is paired with it. But it does not count
+                // as what its artifact says, not even if that artifact is attached again.
                 if let Some(unreadable) = reconciled.unreadable.take() {
                     record.current.iter_mut().for_each(|current| current.patched = true);
                     reconciled.repaired.push(unreadable.to_string());
@@ -333,8 +334,8 @@ impl Runtime {
         Ok(wanted)
     }
 
-    /// Keeps the request's file for the generation that is in force already, if it is another one. The file has the names
-    /// of policies. The tables do not, so they stay the same if a policy gets another name.
+    /// Keeps the request's file for the generation that is in force already, if it is another one. The file has the
+    /// names of policies. The tables do not, so they stay the same if a policy gets another name.
     fn keep_other_file(&self, record: &mut EnforcementRecord, request: &Request<'_>) -> Result<(), Error> {
         let Some(loaded) = self.current(record)? else { return Ok(()) };
         let file = (request.artifact, request.file);

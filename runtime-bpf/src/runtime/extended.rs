@@ -15,12 +15,13 @@
 //!   one. A packet from or to another host is judged here by one address, before or after its entry is written.
 //! * From before the first write until after the last one, the record says that the tables differ from the artifact. So
 //!   after an error or the death of the process, the next generation replaces this one.
-//! * Tables that are not written have the content of the artifact in force: the agent's regular comparison finds changes
-//!   by others.
+//! * Tables that are not written have the content of the artifact in force: the agent's regular comparison finds
+//!   changes by others.
 //!
-//! Two kinds of packets ask more than once, as with all single writes, and the new epoch corrects the result: a packet of
-//! a connection whose beginning was not seen asks for its address in each direction, and an ICMP error is judged by its
-//! sender and by its flow. Where established flows are kept, the epoch would not correct it, so nothing is extended.
+//! Two kinds of packets ask more than once, as with all single writes, and the new epoch corrects the result: a packet
+//! of a connection whose beginning was not seen asks for its address in each direction, and an ICMP error is judged by
+//! its sender and by its flow. Where established flows are kept, the epoch would not correct it, so nothing is
+//! extended.
 //!
 //! A switch also puts hooks right that another process has changed. An extension leaves that to the agent's regular
 //! check of hooks, as other single writes do. Tests: `runtime-bpf/tests/enforce/extended.rs`.
@@ -50,8 +51,8 @@ impl Runtime {
     /// Puts the request's artifact in force by extending the tables of the generation in force. Returns whether it did:
     /// if not, a new generation must. The endpoints are those of the record.
     ///
-    /// An error is no reason to fail: a new generation may succeed, and it replaces tables that were half written. Before
-    /// that, the pins are those of the record again.
+    /// An error is no reason to fail: a new generation may succeed, and it replaces tables that were half written.
+    /// Before that, the pins are those of the record again.
     pub(super) fn extend_or_restore(
         &self,
         record: &mut EnforcementRecord,
@@ -143,9 +144,9 @@ impl Runtime {
         Ok(own.chain(endpoints.iter().flat_map(of_endpoint)).collect())
     }
 
-    /// Keeps the request's file for the generation in force. A reader never sees half of it: it goes into the map of the
-    /// spare, which exchanges its map with the generation in force, or into a new map. Returns whether it went into the
-    /// spare's.
+    /// Keeps the request's file for the generation in force. A reader never sees half of it: it goes into the map of
+    /// the spare, which exchanges its map with the generation in force, or into a new map. Returns whether it went into
+    /// the spare's.
     pub(super) fn keep_file_of(&self, record: &mut EnforcementRecord, request: &Request<'_>) -> Result<bool, Error> {
         let spares = record.spare.as_ref().and_then(|spare| spare.maps.get(FILE).copied());
         let map = spares.and_then(|number| self.held_objects().map(number));

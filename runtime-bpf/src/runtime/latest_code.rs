@@ -1,7 +1,7 @@
 //! The digest of an artifact's programs, which decides whether programs in the kernel are those of an artifact.
 //!
-//! Problem: most artifacts of an agent have the programs of the one before, and the digest is a part of the CPU time of a
-//! small change. Strategy: an agent keeps the programs of the last artifact. The next one shares their instructions
+//! Problem: most artifacts of an agent have the programs of the one before, and the digest is a part of the CPU time of
+//! a small change. Strategy: an agent keeps the programs of the last artifact. The next one shares their instructions
 //! (`weir_codegen::last`), so only the pointers to these are compared, and the short tables of lines and map uses.
 
 use std::sync::{Mutex, PoisonError};

@@ -1,4 +1,5 @@
-//! A generation that is extended in force: a service or a pod with a class of its own comes, and no program is exchanged.
+//! A generation that is extended in force: a service or a pod with a class of its own comes, and no program is
+//! exchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};

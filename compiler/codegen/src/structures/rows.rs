@@ -63,8 +63,8 @@ impl RowShape {
 }
 
 impl RowShape {
-    /// Whether `bytes` have all of the table `before` in the same places, and only add sets behind its `sets` and columns
-    /// behind its `peers` classes. Both tables are of this shape.
+    /// Whether `bytes` have all of the table `before` in the same places, and only add sets behind its `sets` and
+    /// columns behind its `peers` classes. Both tables are of this shape.
     ///
     /// A packet of a class that `before` has then reads the same bytes in both, so one can be written over the other
     /// while programs read it.
