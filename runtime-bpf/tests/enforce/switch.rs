@@ -177,7 +177,12 @@ fn no_packet_that_both_generations_allow_is_lost() {
 
 /// Sends requests and waits for each answer; a request without an answer counts as lost.
 pub(crate) fn converse(node: &Node, stop: &AtomicBool) -> (u64, u64) {
-    let (server, mut client) = (socket(node, 1, 7), socket(node, 0, 0));
+    converse_with(node, 1, stop)
+}
+
+/// The same with another pod.
+pub(crate) fn converse_with(node: &Node, pod: usize, stop: &AtomicBool) -> (u64, u64) {
+    let (server, mut client) = (socket(node, pod, 7), socket(node, 0, 0));
     let (mut answered, mut lost) = (0_u64, 0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -192,7 +197,7 @@ pub(crate) fn converse(node: &Node, stop: &AtomicBool) -> (u64, u64) {
             if answered % 64 == 63 {
                 client = socket(node, 0, 0);
             }
-            client.send_to(&answered.to_le_bytes(), (pod_address(1, true), 7)).unwrap();
+            client.send_to(&answered.to_le_bytes(), (pod_address(pod, true), 7)).unwrap();
             // A lost answer never arrives. An answer that a busy machine delays does arrive, and must not be taken for
             // the answer to the next request.
             match answer(&client, answered) {
