@@ -108,10 +108,14 @@ impl Compiler {
     }
 }
 
+/// The request for a generation at these pods.
+fn asked<'n>(node: &Node, next: &'n Next, pods: &[usize]) -> Request<'n> {
+    let endpoints = pods.iter().map(|pod| (format!("default/p{pod}"), node.interface(*pod))).collect();
+    Request { endpoints, way: Some(HookKind::Tcx), extends: next.extends.as_ref(), ..request(&next.made) }
+}
+
 fn attach(runtime: &Runtime, node: &Node, next: &Next) -> Result<Attached, Error> {
-    let endpoints = vec![("default/p0".to_owned(), node.interface(0))];
-    let way = Some(HookKind::Tcx);
-    node.here(|| runtime.attach(&Request { endpoints, way, extends: next.extends.as_ref(), ..request(&next.made) }))
+    node.here(|| runtime.attach(&asked(node, next, &[0])))
 }
 
 /// The programs and maps in force.
@@ -254,9 +258,8 @@ fn pods_that_came_alone_stay_when_their_generation_is_extended() {
     let before = compiler.next("");
     let (runtime, _) = node.here(|| agent(node));
     let install = |next: &Next, pods: &[usize]| {
-        let endpoints = pods.iter().map(|pod| (format!("default/p{pod}"), node.interface(*pod))).collect();
-        let (extends, exact) = (next.extends.as_ref(), Some(ExactPods::default()));
-        node.here(|| runtime.attach(&Request { endpoints, extends, exact, ..request(&next.made) })).unwrap()
+        let exact = Some(ExactPods::default());
+        node.here(|| runtime.attach(&Request { exact, ..asked(node, next, pods) })).unwrap()
     };
     install(&before, &[0]);
     let came = ComingPod { uid: None, ..coming_like(node, &before.made, pod, 0) };
@@ -284,8 +287,7 @@ fn a_generation_with_other_endpoints_is_not_extended() {
     };
     let install = |next: &Next, interface: Option<&str>, uid: &str| {
         let endpoints = interface.map(|it| ("default/p0".to_owned(), it.to_owned())).into_iter().collect();
-        let extends = next.extends.as_ref();
-        let asked = Request { endpoints, extends, exact: exact(uid), ..request(&next.made) };
+        let asked = Request { endpoints, exact: exact(uid), ..asked(node, next, &[]) };
         let attached = node.here(|| runtime.attach(&asked)).unwrap();
         node.here(|| runtime.reap()).unwrap();
         attached.is_extended
@@ -310,11 +312,7 @@ fn a_pod_that_gets_other_policies_needs_a_switch() {
     let (before, next) = (compiler.next(""), compiler.next(&free("pod: p0")));
     assert!(next.extends.is_some());
     let (runtime, _) = node.here(|| agent(node));
-    let install = |next: &Next| {
-        let endpoints = [0, 2].map(|pod| (format!("default/p{pod}"), node.interface(pod))).to_vec();
-        let extends = next.extends.as_ref();
-        node.here(|| runtime.attach(&Request { endpoints, extends, ..request(&next.made) })).unwrap().is_extended
-    };
+    let install = |next| node.here(|| runtime.attach(&asked(node, next, &[0, 2]))).unwrap().is_extended;
     assert!(!install(&before) && reaches(node, 2, pod_address(1, false)));
     assert!(!install(&next) && !reaches(node, 2, pod_address(1, false)));
 }
@@ -326,17 +324,13 @@ fn a_generation_that_keeps_flows_is_not_extended() {
     let node = &node();
     let [before, next] = pair();
     let (runtime, _) = node.here(|| agent(node));
-    let install = |next: &Next| {
-        let endpoints = vec![("default/p0".to_owned(), node.interface(0))];
-        let extends = next.extends.as_ref();
-        node.here(|| runtime.attach(&Request { endpoints, extends, keep: Some(true), ..request(&next.made) })).unwrap()
+    let install = |next: &Next, keep: bool| {
+        let asked = Request { keep: Some(keep), ..asked(node, next, &[0]) };
+        node.here(|| runtime.attach(&asked)).unwrap().is_extended
     };
-    assert!(!install(&before).is_extended && !install(&next).is_extended);
-    assert!(!install(&before).is_extended);
-    // The flows of the generation in force are kept; those of the next one would not be.
-    let endpoints = vec![("default/p0".to_owned(), node.interface(0))];
-    let asked = Request { endpoints, extends: next.extends.as_ref(), keep: Some(false), ..request(&next.made) };
-    assert!(!node.here(|| runtime.attach(&asked)).unwrap().is_extended);
+    assert!(!install(&before, true) && !install(&next, true));
+    assert!(!install(&before, true) && !install(&next, false), "the generation in force keeps flows");
+    assert!(!install(&before, false) && install(&next, false));
     assert!(reaches(node, 0, pod_address(1, false)));
 }
 
