@@ -51,19 +51,21 @@ impl Runtime {
     /// Puts the request's artifact in force by extending the tables of the generation in force. Returns whether it did:
     /// if not, a new generation must. The endpoints are those of the record.
     ///
-    /// An error is no reason to fail: a new generation may succeed, and it replaces tables that were half written.
-    /// Before that, the pins are those of the record again.
+    /// An error is no reason to fail: a new generation may succeed, and it replaces tables that were half written. It is
+    /// reported with the repairs, and the pins become those of the record again.
     pub(super) fn extend_or_restore(
         &self,
         record: &mut EnforcementRecord,
         request: &Request<'_>,
         new: (&str, bool),
     ) -> Result<bool, Error> {
-        if let Ok(is_extended) = self.extend(record, request, new) {
-            return Ok(is_extended);
-        }
-        let placed = self.place_pins(record)?;
-        self.report_later(placed.restored);
+        let error = match self.extend(record, request, new) {
+            Ok(is_extended) => return Ok(is_extended),
+            Err(error) => error,
+        };
+        let mut repaired = vec![format!("tables that could not be extended: {error}")];
+        repaired.extend(self.place_pins(record)?.restored);
+        self.report_later(repaired);
         Ok(false)
     }
 

@@ -500,7 +500,7 @@ fn extensions_with_faults(dies: bool, has_spare: bool) {
         node.here(|| runtime.separate().and_then(|()| runtime.reap())).unwrap();
     };
     let mut runtime = start();
-    let (mut written, mut refused) = (BTreeSet::new(), Vec::new());
+    let (mut written, mut refused, mut reported) = (BTreeSet::new(), Vec::new(), Vec::new());
     let begin = |runtime: &Runtime| {
         settle(runtime, &again);
         settle(runtime, before);
@@ -528,7 +528,12 @@ fn extensions_with_faults(dies: bool, has_spare: bool) {
         assert!(reaches(node, 0, p2), "both allow it: {nth}");
         assert!(!reaches(node, 1, pod_address(0, false)), "both deny it: {nth}");
         match &result {
-            Ok(_) => assert!(reaches(node, 0, p1) && reaches(node, 0, SERVICE), "it said that it is in force: {nth}"),
+            Ok(attached) => {
+                assert!(reaches(node, 0, p1) && reaches(node, 0, SERVICE), "it said that it is in force: {nth}");
+                if !attached.is_extended {
+                    reported.extend(node.here(|| runtime.repair()).unwrap());
+                }
+            }
             Err(Error::Partial(_)) => panic!("no endpoint is concerned: {nth}"),
             Err(error) => refused.push((failure, error.to_string())),
         }
@@ -539,7 +544,7 @@ fn extensions_with_faults(dies: bool, has_spare: bool) {
         if dies {
             drop(runtime);
             runtime = start();
-            // Another process restores what the record says.
+            // Another process restores the state of the record.
             node.here(|| runtime.repair()).unwrap();
             assert!(reaches(node, 0, p2), "both allow it: {nth}");
         }
@@ -551,6 +556,8 @@ fn extensions_with_faults(dies: bool, has_spare: bool) {
     assert!(writes.iter().all(|it| written.contains(it)), "{written:?}");
     let refused = refused.iter().filter(|(operation, _)| !dies && writes.iter().any(|it| Some(*it) == *operation));
     assert_eq!(refused.collect::<Vec<_>>(), Vec::<&(_, String)>::new(), "a switch succeeds instead");
+    let is_reported = reported.iter().any(|it| it.starts_with("tables that could not be extended: cannot "));
+    assert!(dies || is_reported, "{reported:?}");
 }
 
 #[test]

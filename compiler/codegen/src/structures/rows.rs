@@ -60,9 +60,7 @@ impl RowShape {
         let cells = 2 * self.subjects as usize * self.peers as usize;
         if is_wide(self.sets) { 4 * cells } else { 2 * cells }
     }
-}
 
-impl RowShape {
     /// Whether `bytes` have all of the table `before` in the same places, and only add sets behind its `sets` and
     /// columns behind its `peers` classes. Both tables are of this shape.
     ///
@@ -73,8 +71,9 @@ impl RowShape {
             return true;
         }
         let EntryIndex::Matrix { wide } = self.index else { return false };
-        let row = (if wide { 4 } else { 2 }) * self.peers as usize;
-        let (sets, known) = (8 * self.words as usize * sets, row.min(if wide { 4 } else { 2 } * peers));
+        let cell = if wide { 4 } else { 2 };
+        let (row, known) = (cell * self.peers as usize, cell * peers.min(self.peers as usize));
+        let sets = 8 * self.words as usize * sets;
         let is_same = |range: Range<usize>| before.get(range.clone()).is_some_and(|of| bytes.get(range) == Some(of));
         let mut rows = (0..2 * self.subjects as usize).map(|number| self.index_at() + row * number);
         before.len() == bytes.len()
