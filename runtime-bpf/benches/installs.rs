@@ -1,6 +1,6 @@
 //! The cost of bringing a generation into force on a node with 110 pods in a cluster of 10,000 pods and 1,000 policies:
 //! after a change that leaves the programs as they are, after one that does not, and after a service has come, which
-//! extends the generation in force.
+//! extends the generation in force. And the cost of a new pod that has the policies of another one.
 //!
 //! The figures are medians, and CPU time is that of this process, with the kernel's work in its system calls. With
 //! `WEIR_BENCH_JSON`, they are written to that file; with `WEIR_BENCH_OPERATIONS`, the time of each kind of operation
@@ -13,12 +13,14 @@
 mod net;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use net::{Layout, Node};
 use serde_json::{Value, json};
 use weir_artifact::entries::MapEntries;
+use weir_artifact::layout::endpoint;
 use weir_artifact::{Artifact, Digest};
 use weir_classes::Limits;
 use weir_classes::index::{Generation, Index};
@@ -29,8 +31,9 @@ use weir_ebpf::target::Target;
 use weir_model::Assumptions;
 use weir_objects::k8s::Object;
 use weir_runtime::HookKind;
-use weir_runtime::runtime::{ExactPods, PinAccess, Request, Runtime};
+use weir_runtime::runtime::{ComingPod, ExactPods, PinAccess, Request, Runtime};
 use weir_runtime::sys::cpu_time;
+use weir_runtime::sys::netlink::NetlinkSocket;
 use weir_runtime::system::{Operation, System};
 use weir_testing::yaml::objects;
 use xtask::generate::{ClusterSize, snapshot};
@@ -68,7 +71,8 @@ fn main() {
         assert_eq!(codes(&made), if programs == "same" { 1 } else { GENERATIONS }, "{programs} programs");
         row(programs, &made)
     });
-    let rows = rows.into_iter().chain([row("extended", &services(&mut index, &same))]).collect::<Vec<_>>();
+    let pods = local_pods(&artifact(&generations[0], &same));
+    let rows = rows.into_iter().chain([row("extended", &services(&mut index, &same)), pods]).collect::<Vec<_>>();
     if let Some(path) = std::env::var_os("WEIR_BENCH_JSON") {
         std::fs::write(path, serde_json::to_string_pretty(&rows).expect("JSON") + "\n")
             .expect("the file can be written");
@@ -155,9 +159,43 @@ impl Operations {
     }
 }
 
+/// Generations that come into force in turn.
 fn row(programs: &str, made: &[Made]) -> Value {
+    measured(&format!("{programs} programs"), programs, PODS, |runtime, turn| attach(runtime, &made[turn % made.len()]))
+}
+
+/// Pods that come one after the other.
+fn local_pods(made: &Made) -> Value {
+    let comes = |runtime: &Runtime, number: usize| {
+        let interface = format!("bare{number}");
+        let found = NetlinkSocket::open().and_then(|netlink| netlink.interface_named(&interface));
+        let like = &made.artifact.endpoints[number % made.artifact.endpoints.len()];
+        let subject = like.value[endpoint::SUBJECT as usize..].first_chunk().expect("it has a class");
+        let pod = ComingPod {
+            pod: format!("team-0/new-{number}"),
+            uid: Some(format!("uid-{number}")),
+            ifindex: found.expect("it exists").ifindex,
+            interface,
+            addresses: vec![Ipv4Addr::from(0x0a80_0000 + number as u32).into()],
+            like: like.pod(),
+            subject: u32::from_le_bytes(*subject),
+        };
+        runtime.add_pod(&pod, Some(HookKind::Tcx)).expect("it comes");
+    };
+    measured("a local pod", "pod", PODS.start..PODS.end + TURNS, |runtime, turn| match turn {
+        0 => attach(runtime, made),
+        _ => comes(runtime, PODS.end + turn),
+    })
+}
+
+fn measured(
+    what: &str,
+    kind: &str,
+    interfaces: std::ops::Range<usize>,
+    mut step: impl FnMut(&Runtime, usize) + Send,
+) -> Value {
     let node = Node::new(Layout::Routed, 0);
-    let links = PODS.map(|pod| format!("link add bare{pod} type veth peer name other{pod}\nlink set bare{pod} up\n"));
+    let links = interfaces.map(|pod| format!("link add bare{pod} type veth peer name other{pod}\nlink set bare{pod} up\n"));
     node.batch(&links.collect::<String>());
     let operations = Arc::new(Mutex::new(Operations::default()));
     let (mut cpu, mut wall, mut reap, mut measured) = (Vec::new(), Vec::new(), Vec::new(), Operations::default());
@@ -175,7 +213,7 @@ fn row(programs: &str, made: &[Made]) -> Value {
         let runtime = runtime.one_by_one().keeping().expect("no record");
         for turn in 0..TURNS {
             let (begun, used) = (Instant::now(), cpu_time());
-            attach(&runtime, &made[turn % made.len()]);
+            step(&runtime, turn);
             let seen = std::mem::take(&mut *operations.lock().expect("no panic"));
             if turn >= WARM_UP {
                 cpu.push(cpu_time() - used);
@@ -196,8 +234,8 @@ fn row(programs: &str, made: &[Made]) -> Value {
         }
     }
     let [cpu, wall, reap] = [cpu, wall, reap].map(median);
-    println!("{programs} programs: {cpu:.1} ms of CPU time, {wall:.1} ms; afterwards {reap:.1} ms of CPU time");
-    json!({"programs": programs, "cpu_ms": cpu, "wall_ms": wall, "after_ms": reap})
+    println!("{what}: {cpu:.2} ms of CPU time, {wall:.1} ms; afterwards {reap:.1} ms of CPU time");
+    json!({"programs": kind, "cpu_ms": cpu, "wall_ms": wall, "after_ms": reap})
 }
 
 fn attach(runtime: &Runtime, made: &Made) {
