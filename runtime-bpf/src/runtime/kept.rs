@@ -48,10 +48,11 @@ impl HeldObjects {
     }
 }
 
-/// A link, and the inode of its pin if it was seen to be this link's.
+/// A link, the name of its pin, and the inode of its pin if it was seen to be this link's.
 #[derive(Clone, Debug)]
 struct HeldLink {
     link: KernelLink,
+    name: String,
     pin: Option<u64>,
 }
 
@@ -169,7 +170,7 @@ impl Runtime {
         let Kept { links, restored, .. } = &mut *kept;
         for ((ifindex, side), held) in &mut *links {
             // Opening every pin would take more than half of the system calls of a switch.
-            let pin = there.inode_of(&Pins::link_name(*ifindex, *side));
+            let pin = there.inode_of(&held.name);
             if held.pin.is_none() || held.pin != pin {
                 held.pin = None;
                 let place = self.pins.link(*ifindex, *side);
@@ -213,8 +214,8 @@ impl Runtime {
 
     /// Whether there is a pin with the name of each held link.
     pub(super) fn has_kept_links(&self, there: &ListedFiles) -> bool {
-        let is_there = |(at, side): &(u32, ProgramSide)| there.inode_of(&Pins::link_name(*at, *side)).is_some();
-        self.kept().is_none_or(|kept| kept.has_seen(there) || kept.links.keys().all(is_there))
+        let is_there = |held: &HeldLink| there.inode_of(&held.name).is_some();
+        self.kept().is_none_or(|kept| kept.has_seen(there) || kept.links.values().all(is_there))
     }
 
     /// Restores the record, for operations that are frequent and need no links.
@@ -307,7 +308,7 @@ impl Runtime {
         let before = kept.record.as_ref().map(|(before, _)| (before.repaired, &before.endpoints));
         if before != Some((record.repaired, &record.endpoints)) {
             kept.links_pinned = None;
-            (kept.links, kept.links_pinned) = self.links_of(&record, &kept.links)?;
+            kept.links_pinned = self.hold_links_of(&record, &mut kept.links)?;
         }
         kept.record = Some((record, number));
         Ok(())
@@ -318,7 +319,7 @@ impl Runtime {
         let Some(mut kept) = self.kept() else { return Ok(()) };
         let Kept { record: Some((record, _)), links, links_pinned, .. } = &mut *kept else { return Ok(()) };
         *links_pinned = None;
-        (*links, *links_pinned) = self.links_of(record, links)?;
+        *links_pinned = self.hold_links_of(record, links)?;
         Ok(())
     }
 
@@ -338,31 +339,29 @@ impl Runtime {
         Ok(held)
     }
 
-    /// The links of the record's endpoints, and the list of pins if each of them has its pin there. Only pins that were
-    /// not seen before are opened.
-    fn links_of(
-        &self,
-        record: &EnforcementRecord,
-        before: &HeldLinks,
-    ) -> Result<(HeldLinks, Option<ListedFiles>), Error> {
-        let (there, mut links, mut are_all_pinned) = (self.link_pins()?, HeldLinks::new(), true);
+    /// Makes `links` the links of the record's endpoints. Returns the list of pins if each of them has its pin there.
+    /// Only pins that were not seen before are opened. After an error, some links are still missing.
+    fn hold_links_of(&self, record: &EnforcementRecord, links: &mut HeldLinks) -> Result<Option<ListedFiles>, Error> {
+        let (there, mut are_all_pinned) = (self.link_pins()?, true);
         let tcx = record.endpoints.iter().filter(|it| it.way == HookKind::Tcx);
-        for key in tcx.flat_map(|local| ProgramSide::BOTH.map(|side| (local.ifindex, side))) {
-            let pin = there.inode_of(&Pins::link_name(key.0, key.1));
-            let known = before.get(&key);
-            if let Some(known) = known.filter(|held| held.pin.is_some() && held.pin == pin) {
-                links.insert(key, known.clone());
+        let wanted: BTreeSet<_> = tcx.flat_map(|local| ProgramSide::BOTH.map(|side| (local.ifindex, side))).collect();
+        links.retain(|key, _| wanted.contains(key));
+        for key @ (ifindex, side) in wanted {
+            let known = links.get(&key);
+            if known.is_some_and(|held| held.pin.is_some() && held.pin == there.inode_of(&held.name)) {
                 continue;
             }
-            let opened = match self.pinned_link_at(&self.pins.link(key.0, key.1), key.0) {
+            let name = Pins::link_name(ifindex, side);
+            let pin = there.inode_of(&name);
+            let opened = match self.pinned_link_at(&self.pins.link(ifindex, side), ifindex) {
                 // Another process has put something else there. The next comparison pins the known link again.
                 Err(_) if known.is_some() => None,
-                opened => opened?.map(|link| HeldLink { link, pin }),
+                opened => opened?,
             };
-            are_all_pinned &= opened.as_ref().is_some_and(|held| held.pin.is_some());
-            links.extend(opened.or_else(|| known.cloned()).map(|held| (key, held)));
+            are_all_pinned &= opened.is_some() && pin.is_some();
+            links.extend(opened.map(|link| (key, HeldLink { link, name, pin })));
         }
-        Ok((links, are_all_pinned.then_some(there)))
+        Ok(are_all_pinned.then_some(there))
     }
 
     /// The link that is pinned there, unless it is another interface's.
