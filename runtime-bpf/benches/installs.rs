@@ -67,7 +67,8 @@ fn main() {
     let same = CompileOptions::for_changes(Target::V4);
     let other = CompileOptions { room: Room::Exact, ..same.clone() };
     let rows = [("other", &other), ("same", &same)].map(|(programs, options)| {
-        let made = generations.each_ref().map(|generation| artifact(generation, options));
+        let mut last = LastArtifact::default();
+        let made = generations.each_ref().map(|generation| artifact_after(generation, options, &mut last));
         assert_eq!(codes(&made), if programs == "same" { 1 } else { GENERATIONS }, "{programs} programs");
         row(programs, &made)
     });

@@ -546,10 +546,9 @@ fn close_unknown(
     reconciled: &mut Reconciled,
 ) {
     let interfaces: BTreeSet<u32> = wanted.iter().map(|it| it.ifindex).collect();
-    let places: BTreeSet<(&str, u32)> = wanted.iter().map(|it| (it.pod.as_str(), it.ifindex)).collect();
     let is_unknown = |local: &EnforcedEndpoint| {
         let pod = local.pod.as_str();
-        let is_elsewhere = || places.range((pod, 0)..=(pod, u32::MAX)).any(|(_, ifindex)| *ifindex != local.ifindex);
+        let is_elsewhere = || wanted.iter().any(|it| it.pod == *pod && it.ifindex != local.ifindex);
         let is_same = || local.uid.is_some() && exact.uids.get(&local.pod) == local.uid.as_ref();
         let is_named = interfaces.contains(&local.ifindex);
         !is_named && (is_elsewhere() || !is_same() || named.value_of(local).is_none())

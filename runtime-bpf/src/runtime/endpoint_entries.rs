@@ -7,7 +7,7 @@
 //! Invariant: the map has no entry of an endpoint that is closed or not in the record.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use weir_artifact::layout::{MapName, endpoint};
@@ -51,7 +51,7 @@ pub(super) struct KeptKeys {
 }
 
 /// The endpoints of an artifact by namespace and name.
-pub(super) struct EndpointsByName<'a>(BTreeMap<(&'a str, &'a str), &'a endpoint::Value>);
+pub(super) struct EndpointsByName<'a>(HashMap<(&'a str, &'a str), &'a endpoint::Value>);
 
 impl<'a> EndpointsByName<'a> {
     pub(super) fn new(named: &'a [NamedEndpoint]) -> Self {

@@ -6,7 +6,7 @@
 //! there only for traffic that began on this host, so no other sender gains access. Loopback and IPv6 link-local
 //! addresses are left out: nothing is routed from there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::iter::repeat_n;
 use std::net::IpAddr;
 
@@ -35,8 +35,8 @@ impl Runtime {
         endpoints: &[EnforcedEndpoint],
     ) -> Result<OwnAddresses, Error> {
         let addresses = self.system.addresses().doing("list this host's addresses")?;
-        let pods: BTreeSet<&str> = endpoints.iter().map(|it| it.pod.as_str()).collect();
-        let is_here = |it: &&NamedEndpoint| pods.contains(format!("{}/{}", it.namespace, it.name).as_str());
+        let pods: HashSet<(&str, &str)> = endpoints.iter().filter_map(|it| it.pod.split_once('/')).collect();
+        let is_here = |it: &&NamedEndpoint| pods.contains(&(it.namespace.as_str(), it.name.as_str()));
         let nodes: BTreeSet<[u8; 4]> = named.iter().filter(is_here).filter_map(node_of).collect();
         let under = |node: [u8; 4], address: IpAddr| {
             let map = if address.is_ipv4() { MapName::Nodes4 } else { MapName::Nodes6 };
