@@ -196,7 +196,8 @@ fn measured(
     mut step: impl FnMut(&Runtime, usize) + Send,
 ) -> Value {
     let node = Node::new(Layout::Routed, 0);
-    let links = interfaces.map(|pod| format!("link add bare{pod} type veth peer name other{pod}\nlink set bare{pod} up\n"));
+    let links =
+        interfaces.map(|pod| format!("link add bare{pod} type veth peer name other{pod}\nlink set bare{pod} up\n"));
     node.batch(&links.collect::<String>());
     let operations = Arc::new(Mutex::new(Operations::default()));
     let (mut cpu, mut wall, mut reap, mut measured) = (Vec::new(), Vec::new(), Vec::new(), Operations::default());

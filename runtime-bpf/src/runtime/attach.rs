@@ -585,7 +585,12 @@ fn shared_maps(record: &EnforcementRecord) -> usize {
 
 /// Adds endpoints. An endpoint that belonged to another pod leaves first. An endpoint that is to be attached in another
 /// way is moved afterwards: the interfaces to move and their new ways are returned.
-fn merge(record: &mut EnforcementRecord, wanted: Vec<EnforcedEndpoint>) -> Vec<(u32, HookKind)> {
+fn merge(record: &mut EnforcementRecord, mut wanted: Vec<EnforcedEndpoint>) -> Vec<(u32, HookKind)> {
+    // Most switches change no endpoint.
+    wanted.sort_by_key(|it| it.ifindex);
+    if *record.endpoints == wanted {
+        return Vec::new();
+    }
     let mut moves = Vec::new();
     let before = record.endpoints.clone();
     let before: BTreeMap<u32, &EnforcedEndpoint> = before.iter().map(|it| (it.ifindex, it)).collect();

@@ -10,15 +10,16 @@
 //! the other generation, and this host's addresses. If the switch fails, the next `repair` compares them. An extension
 //! (`extended.rs`) exchanges no programs: it renews the addresses, and leaves the rest to the regular checks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::Runtime;
 use super::endpoint_entries::EndpointsByName;
 use super::reconcile::Reconciled;
 use crate::error::{Doing as _, Error};
 use crate::generation::LoadedGeneration;
+use crate::observe::word;
 use crate::pins::Pins;
-use crate::point::{HookKind, ProgramSide};
+use crate::point::HookKind;
 use crate::record::{EnforcedEndpoint, EnforcementRecord};
 use crate::sys::known_interfaces::InterfacesByNumber;
 
@@ -46,10 +47,8 @@ impl Runtime {
 
     /// Whether every hook without a held link has its program of this generation: there, an exchange compares nothing.
     fn has_other_programs(&self, record: &EnforcementRecord, loaded: &LoadedGeneration) -> Result<bool, Error> {
-        let is_held = |local: &EnforcedEndpoint, side| self.held_link(local.ifindex, side).is_some();
-        let compares = |local: &EnforcedEndpoint| {
-            local.way == HookKind::Tcx && ProgramSide::BOTH.into_iter().all(|side| is_held(local, side))
-        };
+        let held = self.held_interfaces();
+        let compares = |it: &EnforcedEndpoint| it.way == HookKind::Tcx && held.binary_search(&it.ifindex).is_ok();
         for local in record.endpoints.iter().filter(|it| !compares(it)) {
             if !self.has_both(local, loaded)? {
                 return Ok(false);
@@ -82,11 +81,14 @@ impl Runtime {
         let Some((entries, _)) = loaded.endpoints() else { return Ok(true) };
         let table = self.endpoint_table(loaded, None)?;
         let named = EndpointsByName::new(&table.endpoints);
-        let values = record.endpoints.iter().filter_map(|it| Some((it.ifindex.to_le_bytes(), named.value_of(it)?)));
-        let expected: BTreeMap<_, _> = values.collect();
+        let open: HashMap<u32, &EnforcedEndpoint> =
+            record.endpoints.iter().filter(|it| !it.closed).map(|it| (it.ifindex, it)).collect();
         let there = self.system.flat_entries(entries).doing("read the map endpoints")?;
-        let is_right = |(key, value): (&[u8], &[u8])| expected.get(key).is_some_and(|it| it == value);
-        Ok(there.iter().count() == expected.len() && there.iter().all(is_right))
+        let is_right = |(key, value): (&[u8], &[u8])| {
+            let expected = open.get(&word(key, 0)).and_then(|it| named.value_of(it));
+            expected.is_some_and(|it| it == *value)
+        };
+        Ok(there.iter().count() == open.len() && there.iter().all(is_right))
     }
 }
 

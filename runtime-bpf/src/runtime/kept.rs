@@ -197,6 +197,13 @@ impl Runtime {
         self.kept()?.links.get(&(ifindex, side)).map(|held| held.link.clone())
     }
 
+    /// The interfaces at which the agent has both links, sorted.
+    pub(super) fn held_interfaces(&self) -> Vec<u32> {
+        let Some(kept) = self.kept() else { return Vec::new() };
+        let interfaces: Vec<u32> = kept.links.keys().map(|(ifindex, _)| *ifindex).collect();
+        interfaces.chunk_by(|one, other| one == other).filter(|it| it.len() == 2).map(|it| it[0]).collect()
+    }
+
     /// The object of a pin that was opened before.
     pub(crate) fn known_pin(&self, inode: u64) -> Option<KernelObjectId> {
         self.kept()?.pins.get(&inode).copied()
