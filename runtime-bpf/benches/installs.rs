@@ -66,14 +66,14 @@ fn main() {
     });
     let same = CompileOptions::for_changes(Target::V4);
     let other = CompileOptions { room: Room::Exact, ..same.clone() };
-    let rows = [("other", &other), ("same", &same)].map(|(programs, options)| {
+    let rows = [("other programs", &other), ("the same programs", &same)].map(|(what, options)| {
         let mut last = LastArtifact::default();
         let made = generations.each_ref().map(|generation| artifact_after(generation, options, &mut last));
-        assert_eq!(codes(&made), if programs == "same" { 1 } else { GENERATIONS }, "{programs} programs");
-        row(programs, &made)
+        assert_eq!(codes(&made), if options.room == Room::Exact { GENERATIONS } else { 1 }, "{what}");
+        row(what, &made)
     });
     let pods = local_pods(&artifact(&generations[0], &same));
-    let rows = rows.into_iter().chain([row("extended", &services(&mut index, &same)), pods]).collect::<Vec<_>>();
+    let rows = rows.into_iter().chain([row("extended tables", &services(&mut index, &same)), pods]).collect::<Vec<_>>();
     if let Some(path) = std::env::var_os("WEIR_BENCH_JSON") {
         std::fs::write(path, serde_json::to_string_pretty(&rows).expect("JSON") + "\n")
             .expect("the file can be written");
@@ -161,8 +161,8 @@ impl Operations {
 }
 
 /// Generations that come into force in turn.
-fn row(programs: &str, made: &[Made]) -> Value {
-    measured(&format!("{programs} programs"), programs, PODS, |runtime, turn| attach(runtime, &made[turn % made.len()]))
+fn row(what: &str, made: &[Made]) -> Value {
+    measure(what, PODS, |runtime, turn| attach(runtime, &made[turn % made.len()]))
 }
 
 /// Pods that come one after the other.
@@ -183,18 +183,14 @@ fn local_pods(made: &Made) -> Value {
         };
         runtime.add_pod(&pod, Some(HookKind::Tcx)).expect("it comes");
     };
-    measured("a local pod", "pod", PODS.start..PODS.end + TURNS, |runtime, turn| match turn {
+    measure("a local pod", PODS.start..PODS.end + TURNS, |runtime, turn| match turn {
         0 => attach(runtime, made),
         _ => comes(runtime, PODS.end + turn),
     })
 }
 
-fn measured(
-    what: &str,
-    kind: &str,
-    interfaces: std::ops::Range<usize>,
-    mut step: impl FnMut(&Runtime, usize) + Send,
-) -> Value {
+/// The times of some steps on a new node with these interfaces.
+fn measure(what: &str, interfaces: std::ops::Range<usize>, mut step: impl FnMut(&Runtime, usize) + Send) -> Value {
     let node = Node::new(Layout::Routed, 0);
     let links =
         interfaces.map(|pod| format!("link add bare{pod} type veth peer name other{pod}\nlink set bare{pod} up\n"));
@@ -237,7 +233,7 @@ fn measured(
     }
     let [cpu, wall, reap] = [cpu, wall, reap].map(median);
     println!("{what}: {cpu:.2} ms of CPU time, {wall:.1} ms; afterwards {reap:.1} ms of CPU time");
-    json!({"programs": kind, "cpu_ms": cpu, "wall_ms": wall, "after_ms": reap})
+    json!({"what": what, "cpu_ms": cpu, "wall_ms": wall, "after_ms": reap})
 }
 
 fn attach(runtime: &Runtime, made: &Made) {

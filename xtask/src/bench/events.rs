@@ -36,11 +36,12 @@ const INSTALLS: &str = "
 From the file to the generation in force at 110 local pods, with 10,000 pods and 1,000 policies in the cluster: CPU time
 of the process with the kernel's work for it, and the time that passes, which is longer if the machine is busy. If the
 programs are the *same* as before, their tables are exchanged; if they are *other* programs, they are loaded. If a
-service comes, the tables in force are *extended*.
+service comes, the tables in force are *extended*. A *local pod* has the policies of another one, and its programs are
+attached with TCX, which takes the time that passes.
 *Afterwards* is the CPU time to retire the generation before. (`WEIR_BENCH_OPERATIONS=1` prints the time of each kind of
 operation.)
 
-| programs | CPU, ms | time, ms | afterwards: CPU, ms |
+| | CPU, ms | time, ms | afterwards: CPU, ms |
 | --- | --- | --- | --- |
 ";
 
@@ -136,8 +137,8 @@ fn installs() -> Result<String> {
     let mut text = INSTALLS.to_owned();
     for row in page::rows(&figures)? {
         let [cpu, wall, after] = ["cpu_ms", "wall_ms", "after_ms"].map(|it| row[it].as_f64().unwrap_or(f64::NAN));
-        let programs = row["programs"].as_str().unwrap_or_default();
-        _ = writeln!(text, "| {programs} | {cpu:.1} | {wall:.1} | {after:.1} |");
+        let what = row["what"].as_str().unwrap_or_default();
+        _ = writeln!(text, "| {what} | {cpu:.1} | {wall:.1} | {after:.1} |");
     }
     Ok(text)
 }
