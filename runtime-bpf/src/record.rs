@@ -341,7 +341,7 @@ impl EnforcementRecord {
             ref seeds,
             ref uplinks,
         } = *self;
-        let mut value = serde_json::to_vec(&StoredRecord {
+        let stored = StoredRecord {
             form,
             namespace,
             shared,
@@ -355,7 +355,12 @@ impl EnforcementRecord {
             repaired,
             seeds,
             uplinks,
-        })?;
+        };
+        // With room for the endpoints, which are most of it, and for the rest of a usual record.
+        const REST: usize = 1 << 13;
+        let room = endpoints.iter().map(|it| it.get().len() + 1).sum::<usize>() + REST;
+        let mut value = Vec::with_capacity(room);
+        serde_json::to_writer(&mut value, &stored)?;
         // JSON may end in white space, and the kernel's values consist of whole words.
         value.resize(value.len().next_multiple_of(8), b' ');
         Ok(value)

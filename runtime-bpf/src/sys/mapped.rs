@@ -90,9 +90,15 @@ impl MappedFlowTable {
         self.words * 8 / buckets::slot_bytes(self.family) as usize
     }
 
+    /// The slots that have a flow at the moment. Most slots of a table are free: a look at the first word of each costs
+    /// several times less than a call of [`read`].
+    fn used_slots(&self) -> impl Iterator<Item = &[AtomicU64]> {
+        self.slots().filter(|slot| slot.first().is_some_and(|word| word.load(Ordering::SeqCst) & buckets::LIVE != 0))
+    }
+
     /// The live flows.
     pub fn live(&self) -> Vec<Slot> {
-        self.slots().filter_map(|slot| self.read(slot)).collect()
+        self.used_slots().filter_map(|slot| self.read(slot)).collect()
     }
 
     /// The flows that the slots got since the last look; `seen` has the sequence number of each slot at that look.
@@ -113,7 +119,7 @@ impl MappedFlowTable {
     /// Changes the word of each flow for which `which` is true, unless the flow changes meanwhile: then `which` is
     /// called again. Returns the number of changed flows.
     pub fn change(&self, which: impl Fn(&Slot) -> bool, to: impl Fn(u64) -> u64) -> usize {
-        self.slots().filter(|slot| self.change_slot(slot, &which, &to)).count()
+        self.used_slots().filter(|slot| self.change_slot(slot, &which, &to)).count()
     }
 
     fn change_slot(&self, slot: &[AtomicU64], which: impl Fn(&Slot) -> bool, to: impl Fn(u64) -> u64) -> bool {
