@@ -90,8 +90,8 @@ impl MappedFlowTable {
         self.words * 8 / buckets::slot_bytes(self.family) as usize
     }
 
-    /// The slots that have a flow at the moment. Most slots of a table are free: a look at the first word of each costs
-    /// several times less than a call of [`read`].
+    /// The slots that have a flow at the moment. Most slots of a table are free, and their first word shows it without a
+    /// call of [`read`].
     fn used_slots(&self) -> impl Iterator<Item = &[AtomicU64]> {
         self.slots().filter(|slot| slot.first().is_some_and(|word| word.load(Ordering::SeqCst) & buckets::LIVE != 0))
     }
